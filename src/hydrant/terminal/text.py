@@ -5,7 +5,9 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
+
+from hydrant.files.user_files import as_csv
 
 _EQUAL = 1e-8  # a smaller difference, as a part of the values, is rounding
 
@@ -110,6 +112,40 @@ def align_columns(rows: Sequence[Sequence[str]], left: Collection[int]) -> list[
         )
         for row in rows
     ]
+
+
+PaperTable = Literal["markdown", "latex", "csv"]
+"""The ways to write a table for a paper."""
+
+_LATEX = str.maketrans({
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+})  # fmt: skip
+
+
+def paper_table(kind: PaperTable, rows: Sequence[Sequence[str]], caption: str = "") -> str:
+    """Return rows, the first of which has the titles, as a table; the caption above it, but not in CSV.
+
+    >>> print(paper_table("markdown", [["a|b", "n"], ["x_1", "3"]]))
+    | a\\|b | n |
+    | --- | --- |
+    | x_1 | 3 |
+    """
+    if kind == "csv":
+        return as_csv(rows, end="\n").rstrip("\n")
+    if kind == "markdown":
+        lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+        table = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
+        return "\n".join([*([caption, ""] if caption else []), *table])
+    head, *lines = (" & ".join(cell.translate(_LATEX) for cell in row) + r" \\" for row in rows)
+    begin = (
+        r"\begin{table}",
+        rf"\caption{{{caption.translate(_LATEX)}}}",
+        rf"\begin{{tabular}}{{{'l' * len(rows[0])}}}",
+    )
+    return "\n".join(
+        [*begin, r"\hline", head, r"\hline", *lines, r"\hline", r"\end{tabular}", r"\end{table}"]
+    )
 
 
 def shell_line(words: Iterable[str]) -> str:

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,35 @@ def test_compare_imports_neither_torch_nor_a_tracker(planted: Path, tmp_path: Pa
     modules = modules_after(f"from hydrant.cli import main; assert main({words}) == 0")
     assert "scipy" in modules
     assert modules & {"torch", "torchvision", "timm", "wandb", "matplotlib", "tensorboard"} == set()
+
+
+@pytest.mark.parametrize(("kind", "between"), [("markdown", " | "), ("latex", " & "), ("csv", ",")])
+def test_a_table_for_a_paper_has_the_values_of_the_answer(
+    kind: str, between: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("5%_a&b", "{0}~^|#$")
+    for name, mean in zip(names, (0.9, 0.8), strict=True):
+        for seed in range(3):
+            keys = {"scheduler.warmup": name, "seed": seed}
+            write_run(tmp_path / f"{name}-{seed}", keys, mean * (1 + seed**2 / 1000))
+    asked = ["compare", str(tmp_path), "--by", "scheduler.warmup"]
+    assert cli.main([*asked, "--table", kind]) == 0
+    (text, caption), marks = capsys.readouterr(), {r"\textasciitilde{}": "~", r"\textasciicircum{}": "^"}
+    if kind == "latex" and shutil.which("pdflatex"):
+        page = rf"\documentclass{{article}}\begin{{document}}{text}\end{{document}}"
+        subprocess.run(["pdflatex", "-halt-on-error"], input=page, text=True, check=True, cwd=tmp_path)
+    for escaped, mark in (marks | {f"\\{mark}": mark for mark in "&%$#_{}|"}).items():
+        text = text.replace(escaped, mark)
+    assert "with the 95 % interval of the mean by Student's t" in text + caption
+    lines = [
+        line.strip("| \\").split(between)
+        for line in text.splitlines()
+        if between in line and "---" not in line
+    ]
+    assert lines[0] == ["scheduler.warmup", "n", "val/accuracy", "95 % interval", "verdict"]
+    assert cli.main([*asked, "--json"]) == 0
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    for row, group, name, word in zip(lines[1:], groups, names, ("best", "worse"), strict=True):
+        assert (row[0], int(row[1]), row[4]) == (name, group["num"], word)
+        known = [group["mean"], group["low"], group["high"]]
+        assert [float(row[2]), *map(float, row[3].split(" to "))] == pytest.approx(known, abs=6e-5)

@@ -1,17 +1,28 @@
-"""Groups of runs: the winner, the baseline, missing runs and missing combinations."""
+"""Groups of runs by the keys in which they differ, and what a run is."""
 
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from planted import INCOMPLETE, Compare, expected_results, group_of, warning_texts, write_run
 
+from hydrant.clock import Steps
+from hydrant.config.flat import key_tables
+from hydrant.config.schema import INTERVALS
 from hydrant.errors import ConfigError
+from hydrant.extensions.compare.comparison import _budget
+from hydrant.extensions.compare.run import Run, Series, differing_keys, flat_with_added_keys
 from hydrant.extensions.compare.serialize import to_text
+from hydrant.extensions.compare.sources import read_runs
+from hydrant.extensions.compare.targets import time_to_target
+from hydrant.training.early_stopping import parse_target
 
 
 def test_the_winner_is_the_best_complete_group(planted: Path, comparing: Compare) -> None:
@@ -323,3 +334,69 @@ def test_a_cross_validation_is_grouped_over_its_folds(tmp_path: Path, comparing:
     assert "0.8852 to 0.9348" in text
     assert "Folds share training samples" in text
     assert [group.name for group in comparing(tmp_path, by=["fold"]).groups] == ["fold=0", "fold=1", "fold=2"]
+
+
+GROWING = {"global_batch_size.0": 64, "global_batch_size.100": 128}
+
+
+def run(config: Mapping[str, Any]) -> Run:
+    series = {"val/loss": Series(np.array([0.0, 150.0]), np.array([1.0, 0.1]))}
+    return Run("one", "finished", config, {}, {"total_updates": 150}, series)
+
+
+@pytest.mark.parametrize(
+    ("config", "sizes", "budget", "samples"),
+    [
+        ({"global_batch_size": 64}, Steps.constant(64), "9,600 samples", 9600),
+        (GROWING, Steps((0, 100), (64, 128)), "12,800 samples", 12800),
+        (GROWING | {"duration": "5min"}, Steps((0, 100), (64, 128)), "5min of training", 12800),
+        ({"global_batch_size.0": 64, "global_batch_size.1ep": 128}, None, "unknown", math.nan),
+        ({"global_batch_size": "64"}, None, "unknown", math.nan),
+        ({"duration": "often"}, None, "unknown", math.nan),
+    ],
+)
+def test_samples_are_those_of_every_update(
+    config: Mapping[str, Any], sizes: Steps[int] | None, budget: str, samples: float
+) -> None:
+    one = run(config)
+    assert one.batch_sizes == sizes
+    assert _budget(one) == budget
+    reached = time_to_target(one, parse_target("val/loss<=0.5", "--target"))["samples"]
+    assert reached == pytest.approx(samples, nan_ok=True)
+
+
+def test_keys_that_another_key_determines_are_left_out(tmp_path: Path) -> None:
+    for n, (optimizer, lr, root) in enumerate([("adamw", 0.1, "a"), ("sgd", 0.1, "b"), ("sgd", 0.2, "c")]):
+        write_run(tmp_path / f"{n}", {"optimizer": optimizer, "optimizer.lr": lr, "data.root": root}, 0.9)
+    runs = read_runs([str(tmp_path)])
+    assert len({run.config["optimizer._target_"] for run in runs}) == 2
+    assert differing_keys(runs) == ["optimizer", "optimizer.lr"]
+    assert differing_keys(runs[:1]) == []
+    newer = replace(runs[2], config=runs[2].config | {"scheduler.warmup": 5})  # logged by other code
+    assert differing_keys([*runs, newer]) == ["optimizer", "optimizer.lr", "scheduler.warmup"]
+
+
+@pytest.mark.parametrize("patience", [None, 3])
+def test_intervals_distinguish_runs_only_if_they_change_the_weights(
+    tmp_path: Path, comparing: Compare, patience: int | None
+) -> None:
+    """Runs that differ in nothing else are repeats, unless evaluations end them early or --by separates them."""
+    for n, interval in enumerate(INTERVALS):
+        write_run(tmp_path / f"{n}", {interval: 7, "patience": patience}, 0.9)
+    expected = [] if patience is None else ["eval_every"]
+    assert differing_keys(read_runs([str(tmp_path)])) == expected
+    assert [run.state for run in comparing(tmp_path).runs].count("finished") == 1 + len(expected)
+    by_interval = comparing(tmp_path, by=["log_every"])
+    assert [group.num_runs for group in by_interval.groups] == [1 + len(expected), 1]
+
+
+def test_the_test_at_the_end_does_not_distinguish_runs(tmp_path: Path) -> None:
+    for n, tests in enumerate((False, True)):
+        write_run(tmp_path / f"{n}", {"test_at_end": tests, "limit_test_samples": 10 + n}, 0.9)
+    assert differing_keys(read_runs([str(tmp_path)])) == []
+
+
+def test_a_flat_config_has_the_keys_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"data._target_": "hydrant.data.tensors", "data.train": "t.pt"}
+    monkeypatch.setitem(key_tables()["removed"], "hydrant.data.tensors", ["outdated"])
+    assert flat_with_added_keys(data | {"data.outdated": 1}) == flat_with_added_keys(data)

@@ -1,9 +1,12 @@
-"""The runs that words of the command line name, and how damaged files are handled."""
+"""The runs that words name: folders, globs, sweeps, and folders that collect many; and what is read of each."""
 
 import json
+import os
 import shutil
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +14,10 @@ from marks import slow
 from planted import Compare, write_run
 
 from hydrant import cli
+from hydrant.errors import RecordError
 from hydrant.extensions.compare.serialize import to_text
-from hydrant.extensions.compare.sources import read_runs
+from hydrant.extensions.compare.sources import read_runs, read_runs_by_path
+from hydrant.runs.record import read_rows
 
 
 def repeated(times: int) -> bytes:
@@ -174,3 +179,123 @@ def test_runs_that_are_no_jobs_are_shown_by_name(planted: Path, tmp_path: Path, 
     assert title.startswith("run      optimizer.lr")
     assert [line.split()[:2] for line in lines] == [["tuned_0", "0.1"], ["tuned_1", "0.2"]]
     assert "\nrun " not in to_text(comparing(planted), None)
+
+
+def test_runs_equal_themselves_until_a_row_is_new(tmp_path: Path) -> None:
+    """So a page is written again only then."""
+    runs = [write_run(tmp_path / f"{n}", {"seed": n}, 0.9, num_rows=5) for n in range(3)]
+    first, second = read_runs([str(tmp_path)]), read_runs([str(tmp_path)])
+    assert second == first
+    with (runs[2] / "metrics.jsonl").open("a") as file:
+        file.write('{"num_updates": 200, "val/accuracy": null}\n')
+    third = read_runs([str(tmp_path)])
+    assert [new == old for new, old in zip(third, first, strict=True)] == [True, True, False]
+    assert read_runs([str(tmp_path)]) == third, "a missing number is equal to itself"
+
+
+def test_whole_lines_are_read_and_damaged_ones_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+
+    def line(n: int, value: float = 1.0) -> str:
+        return json.dumps({"num_updates": n, "train/loss": value}) + "\n"
+
+    assert read_rows(path) == []
+    path.write_text(line(1) + line(2) + line(3)[:9])
+    assert [row["num_updates"] for row in read_rows(path)] == [1, 2], "a half-written line is not read"
+    path.write_text(line(1) + "damaged\n")
+    with pytest.raises(RecordError, match="damaged"):
+        read_rows(path)
+    assert len(read_rows(path, 1)) == 1, "what follows is not read"
+    path.unlink()
+    path.symlink_to(tmp_path / "nothing")
+    with pytest.raises(RecordError, match=r"\(No such file"):
+        read_rows(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(RecordError, match="a pipe"):
+        read_rows(path)
+
+
+SAME: list[dict[str, Any]] = [
+    {"optimizer": "sgd"},
+    {"seed": 1},
+    {"data.root": "elsewhere"},
+    {"data.augment": "flips"},
+    {"data.added_later": None},
+    {"data.test": "test.csv"},
+]
+OTHER: list[tuple[dict[str, Any], str]] = [
+    ({"data": "mnist", "data.root": "there", "limit_val_samples": 5}, "data"),
+    ({"task": "regression", "best.metric": "val/r2"}, "task"),
+    ({"debug": "smoke", "limit_train_samples": 64}, "debug"),
+    ({"data.val_ratio": 0.3, "folds": 5}, "data.val_ratio, folds"),
+    ({"best.metric": "val/loss"}, "best.metric"),
+]
+
+
+def names_of_runs(*words: object, by: Sequence[str] = ()) -> set[str]:
+    return {run.name for run in read_runs([str(word) for word in words], by)}
+
+
+@pytest.fixture
+def outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "outputs" / "old", {"data": "mnist"}, 0.9)
+    write_run(tmp_path / "outputs" / "newest", {}, 0.9, began=1.8e9)
+    return Path("outputs")
+
+
+@pytest.mark.parametrize("overrides", SAME)
+def test_runs_of_the_same_data_and_task_are_compared(
+    overrides: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "a", {}, 0.9)
+    write_run(tmp_path / "b", overrides, 0.9, began=1.8e9)
+    assert names_of_runs(tmp_path) == {"a", "b"}
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [({"data": "mnist", "data.root": "there"}, "data"), ({"task": "regression"}, "task")],
+)
+def test_runs_may_differ_in_what_the_user_groups_by(
+    overrides: dict[str, Any], key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "a", overrides | {"best.metric": "val/loss"}, 0.9)
+    write_run(tmp_path / "b", {"best.metric": "val/loss"}, 0.9, began=1.8e9)
+    assert names_of_runs(tmp_path, by=["optimizer", key]) == {"a", "b"}
+    assert capsys.readouterr().err == ""
+    assert names_of_runs(tmp_path, by=["optimizer"]) == {"b"}
+
+
+@pytest.mark.parametrize(("overrides", "keys"), OTHER)
+def test_runs_of_something_else_are_left_out_and_named(
+    overrides: dict[str, Any], keys: str, outputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(outputs / "other", overrides, 0.9, began=1.75e9)
+    assert names_of_runs(outputs) == {"newest"}
+    message = capsys.readouterr().err
+    assert "2 of 3 runs are left out" in message
+    assert "something else than outputs/newest" in message
+    assert "outputs/other differ" in message or "outputs/old, outputs/other differ in data" in message
+    assert f" in {keys}" in message
+    assert "hydrant compare 'outputs/*' compares all runs of outputs" in message
+
+
+def test_a_glob_a_sweep_runs_and_python_s_table_leave_nothing_out(planted: Path, outputs: Path) -> None:
+    assert names_of_runs("outputs/*") == names_of_runs(*outputs.iterdir()) == {"old", "newest"}
+    assert len(read_runs_by_path(["outputs"])) == 2
+    assert len(names_of_runs(planted)) == 20
+
+
+def test_a_smoke_test_or_a_killed_run_is_not_the_newest_run(outputs: Path) -> None:
+    write_run(outputs / "smoke", {"debug": "smoke"}, 0.9, began=1.9e9)
+    write_run(outputs / "killed", {"data": "mnist"}, 0.9, status="running", began=1.9e9)
+    assert names_of_runs("outputs") == {"newest"}
+
+
+def test_runs_that_failed_before_they_had_a_config_are_shown(outputs: Path) -> None:
+    failed = write_run(outputs / "failed", {}, None, status="failed", error="no")
+    (failed / "config.yaml").unlink()
+    assert names_of_runs("outputs") == {"newest", "failed"}

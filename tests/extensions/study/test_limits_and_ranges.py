@@ -1,4 +1,4 @@
-"""Budgets, ranges and contenders of a study as texts."""
+"""What a study may use, the values that it tries, and the numbers in its tables."""
 
 import pytest
 from repository import options_of
@@ -7,6 +7,7 @@ from studies import protocol_of
 from hydrant.errors import ConfigError
 from hydrant.extensions.editor.json_schema import read_option
 from hydrant.extensions.study.protocol import declared_range, read_range, split_contender
+from hydrant.extensions.study.report import results_table
 from hydrant.extensions.study.trials import CPU, RUNS, UPDATES, WALL, read_budget
 
 
@@ -102,3 +103,18 @@ def test_the_scarcest_of_several_limits_counts() -> None:
     assert budget.lets_continue({**used, RUNS: 40}), "the runs that have begun are among the 40"
     assert not budget.lets_continue({**used, UPDATES: 1000})
     assert read_budget(None).num_affordable(used, cost) == float("inf")
+
+
+def test_means_that_differ_in_late_digits_are_shown_apart() -> None:
+    means = {"adamw": 1234569.0123, "sgd": 1234569.1051}
+    rows = [
+        {"name": name, "best": {}, "beaten_by": None, "mean": mean, "low": mean - 0.01, "high": mean + 0.01,
+         "std": 0.02, "num_seeds": 6, "state": "active"}
+        for name, mean in means.items()
+    ]  # fmt: skip
+    protocol = {"metric": "val/loss", "mode": "min", "alpha": 0.05}
+    table = results_table({"protocol": protocol, "tuning": {"trials": []}, "contenders": rows})
+    assert [row[1:3] for row in table[1:]] == [
+        ["1234569.01", "1234569 to 1234569.02"],
+        ["1234569.11", "1234569.1 to 1234569.12"],
+    ]

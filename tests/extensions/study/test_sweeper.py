@@ -207,6 +207,21 @@ def test_a_study_reads_each_run_once_before_and_once_after_it_trains(
     assert set(reads.values()) <= {1, 2}
 
 
+def test_a_table_for_a_paper_has_the_contenders_of_the_record(done: Done, study: Study) -> None:
+    done.copy()
+    status, text = study(WrittenRuns(accuracy), *TUNED, "--table", "csv")
+    caption, head, *rows = text.splitlines()[-4:]
+    assert status == 0
+    assert "The intervals hold after each seed" in caption
+    assert head == "contender,best,val/accuracy,interval (95 %),std,seeds,state"
+    for row, one in zip(rows, done.record["contenders"], strict=True):
+        name, best, mean, ends, _, num, state = row.split(",")
+        assert (name, best, int(num)) == (one["name"], f"optimizer.lr={one['best']['optimizer.lr']}", 4)
+        known = [one[key] for key in ("mean", "low", "high")]
+        assert [float(mean), *map(float, ends.split(" to "))] == pytest.approx(known, abs=6e-5)
+        assert state.startswith(one["state"])
+
+
 def test_the_command_in_the_report_is_the_same_study(done: Done, study: Study) -> None:
     done.copy()
     runs, command = WrittenRuns(accuracy), shlex.split(done.record["commands"][0])

@@ -34,6 +34,7 @@ from hydrant.extensions.compare.verdict import (
     Verdict,
     find_factorial,
     find_verdict,
+    is_beaten,
     of_one_quantity,
 )
 from hydrant.installation import entry_points
@@ -108,6 +109,20 @@ class Comparison:
         known = sorted({num for num in updates.values() if num is not None})
         ends = " to ".join(f"{num:,}" for num in dict.fromkeys((known[0], known[-1])))
         return f"{'of the checkpoints that were tested, ' * self.metric.is_test}after {ends} updates"
+
+    def verdict_of(self, group: Group) -> str:
+        """Return whether a group is better or worse than the baseline beyond chance, in a word."""
+        base, is_open = self.baseline, self.study is not None and self.study.status != "decided"
+        if group.name == self.verdict.winner:
+            return "best"
+        if group is base or base is None or group.versus is None:
+            return "baseline" if group is base else "-"
+        if is_open or self.verdict.leader is None:  # a loss that is another quantity in each has none
+            return "undecided"
+        if is_beaten(group, base, self.metric):
+            return "worse"
+        other_way = replace(base, versus=group.versus.negated())
+        return "better" if is_beaten(other_way, group, self.metric) else "undecided"
 
     @property
     def caution(self) -> str:

@@ -285,8 +285,7 @@ def _also_differing(c: Comparison) -> list[str]:
 def _legend(c: Comparison) -> list[str]:
     versus = [group.versus for group in c.groups if group.versus is not None]
     num = sum(gap.p is not None for gap in versus)
-    low, high = c.metric.bounds
-    cut = "" if math.isinf(low) else f", cut at {low:g} and {high:g}"
+    cut = cut_text(c.metric.bounds)
     legend = [f"n: {c.terms.repetitions} with a result, of all. Interval: of the mean, by Student's t{cut}."]
     if versus:
         kinds = {"paired" if gap.num_pairs else "without pairs" for gap in versus if gap.mean is not None}
@@ -302,6 +301,11 @@ def _legend(c: Comparison) -> list[str]:
             "(--baseline chooses beforehand)."
         )
     return [*legend, *([c.caution] if c.caution else [])]
+
+
+def cut_text(bounds: statistics.Bounds) -> str:
+    """Return where the interval of a mean is cut, in words."""
+    return "" if math.isinf(bounds[0]) else f", cut at {bounds[0]:g} and {bounds[1]:g}"
 
 
 def _target(c: Comparison) -> list[Section]:

@@ -13,13 +13,14 @@ from msgspec import UNSET, UnsetType, to_builtins
 from hydrant.extensions.compare import sections
 from hydrant.extensions.compare.comparison import Comparison
 from hydrant.extensions.compare.groups import Group
-from hydrant.extensions.compare.run import Run
-from hydrant.extensions.compare.statistics import CONFIDENCE
+from hydrant.extensions.compare.ranking import best_first
+from hydrant.extensions.compare.run import Run, label
+from hydrant.extensions.compare.statistics import CONFIDENCE, SIGNIFICANCE
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.user_files import as_csv
 from hydrant.records.answers import Answer, SweepVerdict
 from hydrant.terminal.console import is_terminal
-from hydrant.terminal.text import align_columns
+from hydrant.terminal.text import align_columns, digits_of, interval, number
 
 
 class Decision(Answer):
@@ -278,6 +279,29 @@ def to_csv(comparison: Comparison) -> str:
         values += [*row["figures"].values(), *times, row["error"]]
         table.append([row["name"], *row["labels"].values(), *values])
     return as_csv(table, end="\n").rstrip("\n")
+
+
+def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
+    """Return a table with a row for each group, below its titles, the best mean first; and its caption."""
+    c, metric = comparison, comparison.metric
+    groups, over = best_first(c.groups, metric), c.question.best_over or ()
+    digits = digits_of(x for g in groups for x in (g.estimate.mean, g.estimate.low, g.estimate.high))
+    rows = [[*(c.by or ["group"]), *over, "n", metric.name, f"{100 * CONFIDENCE:g} % interval", "verdict"]]
+    for group in groups:
+        estimate, chosen = group.estimate, c.choice.values.get(group.name, {})
+        ends = interval(estimate.low, estimate.high, digits)
+        known = (label(group.runs[0], key) if c.study else chosen.get(key, "-") for key in over)
+        labels = [*(group.labels.values() or ["all runs"]), *known]
+        rows.append([*labels, str(estimate.num), number(estimate.mean, digits), ends, c.verdict_of(group)])
+    better, base = (
+        "higher" if metric.mode == "max" else "lower",
+        c.baseline.name if c.baseline else "the best",
+    )
+    mean = f"Mean {metric.name} {c.moment} over n {c.terms.repetitions} ({better} is better)"
+    ends = f"the {100 * CONFIDENCE:g} % interval of the mean by Student's t{sections.cut_text(metric.bounds)}"
+    tests = f"t-tests at {100 * SIGNIFICANCE:g} %, corrected for all comparisons (Holm)"
+    said = f"{mean} with {ends}. Verdict: against {base}, by {tests}."
+    return rows, " ".join(filter(None, (said, c.caution, c.choice.sentence)))
 
 
 _MAX_ROWS = 16  # of a table whose rows have an order of their own

@@ -197,9 +197,6 @@ def _text(value: float, beside: Sequence[float]) -> str:
     return repr(value) if float(short) in beside else short
 
 
-_ABSENT = object()
-
-
 def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer) -> list[Range]:
     """Return the range of each tuned key for a contender: given, declared by its option, or around its default.
 
@@ -216,7 +213,7 @@ def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer
     for text in tune:
         key, equals, _ = text.partition("=")
         _check_key(key)
-        if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
+        if OmegaConf.select(config, key, default=...) is ...:
             check_overrides([text if equals else f"{key}=..."])  # raises: which key is meant
             composer.compose([*words, f"{key}=null"])  # raises: what is wrong with it
     options: Any = OmegaConf.to_container(config.hydra.runtime.choices)
@@ -351,9 +348,8 @@ class Protocol:
             enough = f"{rounds}--budget {self.most_runs}runs for all of them"
             lines.append(f"the budget pays for {paid} of {self.seeds} fresh seeds; {enough}")
         if seeds_needed is not None and seeds_needed > self.seeds:
-            lines.append(
-                f"about {seeds_needed} fresh seeds would show it, by the results so far; give --seeds {seeds_needed}"
-            )
+            more = f"give --seeds {seeds_needed}"
+            lines.append(f"about {seeds_needed} fresh seeds would show it, by the results so far; {more}")
         return lines
 
     def seeds_of_round(self, num_done: int) -> int:

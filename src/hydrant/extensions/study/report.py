@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,15 @@ from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.installation import tell_listeners
 from hydrant.runs.folder import runs_of_sweep
 from hydrant.terminal.console import relative
-from hydrant.terminal.text import align_columns, digits_of, interval, number, shell_line
+from hydrant.terminal.text import (
+    PaperTable,
+    align_columns,
+    digits_of,
+    interval,
+    number,
+    paper_table,
+    shell_line,
+)
 
 REPORT = "study.md"
 
@@ -100,14 +108,18 @@ class Report:
         so_far = f" {self.fresh.verdict().sentence}" * (self.fresh.standing().num_seeds > 0)
         return f"{used} of at most {most:g} runs have begun; the next round has {num_next}.{so_far}"
 
-    def closing_lines(self, folder: Path) -> list[str]:
-        """Return what the terminal says at the end."""
+    def closing_lines(self, folder: Path, kind: PaperTable | None = None) -> list[str]:
+        """Return what the terminal says at the end. `kind`: print the table for a paper."""
         used, cost = self.trials.used(), self.protocol.budget.describe()
         spent = f"{used['runs']:g} run{'s' * (used['runs'] != 1)}, {used['updates']:,g} updates, "
         spent += f"{used['wall_seconds']:.0f} s, {used['cpu_seconds']:.0f} processor seconds"
         budget = f" of {cost}" if cost else ""
-        table = results_table(self.to_json(folder, is_running=False))
+        content = self.to_json(folder, is_running=False)
+        table = results_table(content)
         left = {n for n, title in enumerate(table[0]) if title in ("contender", "best", "state")}
+        if kind is not None:
+            caption = table_caption(content)
+            return ["", *[caption] * (kind == "csv"), paper_table(kind, table, caption)]
         return [
             "",
             *align_columns(table, left),
@@ -340,6 +352,15 @@ def results_table(content: Mapping[str, Any]) -> list[list[str]]:
     return [head, *(_row(row, result_digits(content), has_best=has_best) for row in by_rank(content))]
 
 
+def table_caption(content: Mapping[str, Any]) -> str:
+    """Return what the numbers of the table of the contenders are."""
+    better = "higher" if content["protocol"]["mode"] == "max" else "lower"
+    return (
+        f"{content['protocol']['metric']}: the mean over the fresh seeds of its last values; {better} is better. std: "
+        "the standard deviation over these seeds. The intervals hold after each seed, so looking at them is allowed."
+    )
+
+
 def result_digits(content: Mapping[str, Any]) -> int:
     """Return how many digits tell the means of the contenders and the ends of their intervals apart."""
     return digits_of(row[key] for row in content["contenders"] for key in ("mean", "low", "high"))
@@ -348,15 +369,9 @@ def result_digits(content: Mapping[str, Any]) -> int:
 def _results(content: Mapping[str, Any]) -> list[str]:
     """Return a table of the contenders with fresh seeds, a picture, and a table of their differences."""
     protocol = content["protocol"]
-    better, direction = ("higher", "above") if protocol["mode"] == "max" else ("lower", "below")
+    direction = "above" if protocol["mode"] == "max" else "below"
     pair_level = f"{100 * (1 - protocol['pair_alpha']):.4g} %"
-    head, *rows = results_table(content)
-    lines = _table(head, rows)
-    lines += [
-        "",
-        f"{protocol['metric']}: the mean over the fresh seeds of its last values; {better} is better. std: the "
-        "standard deviation over these seeds. The intervals hold after each seed, so looking at them is allowed.",
-    ]
+    lines = [paper_table("markdown", results_table(content)), "", table_caption(content)]
     if any(row["mean"] is not None for row in content["contenders"]) and not content["is_running"]:
         lines += [
             "",
@@ -371,7 +386,7 @@ def _results(content: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
     difference = f"paired difference ({direction} 0: the first is better)"
     title = [difference, "mean", f"interval ({pair_level})", "seeds"]
-    return [*lines, "", *_table(title, gaps)] if gaps else lines
+    return [*lines, "", paper_table("markdown", [title, *gaps])] if gaps else lines
 
 
 def _row(row: Mapping[str, Any], digits: int, *, has_best: bool) -> list[str]:
@@ -399,9 +414,9 @@ def _tuning(content: Mapping[str, Any]) -> list[str]:
     keys = next(iter(protocol["tuning"].values()))
     wider = [one["name"] for one in content["contenders"] if one["extended"]]
     beyond = [f"Beyond the first range: {', '.join(wider)}."] if wider else []
-    table = _table(["contender", *keys, protocol["tuning_metric"] or protocol["metric"]], rows)
+    head = ["contender", *keys, protocol["tuning_metric"] or protocol["metric"]]
     said = f"All of seed {protocol['first_seed']}, in their order; the chosen ones are bold."
-    return [*table, "", " ".join([said, *beyond])]
+    return [paper_table("markdown", [head, *rows]), "", " ".join([said, *beyond])]
 
 
 def _environment(content: Mapping[str, Any]) -> list[str]:
@@ -422,8 +437,3 @@ def _cost(content: Mapping[str, Any]) -> str:
                           ("cpu_seconds", "processor seconds"))
     ]  # fmt: skip
     return f"{', '.join(texts)}, in {cost['num_starts']} start{'s' * (cost['num_starts'] != 1)}."
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [head, ["---"] * len(head), *rows]
-    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]

@@ -37,7 +37,7 @@ from hydrant.sweeps.executors.base import SweepJob
 from hydrant.sweeps.grid import Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import is_finished
 from hydrant.terminal.console import notice, relative, say, wants_json
-from hydrant.terminal.text import shell_line
+from hydrant.terminal.text import PaperTable, shell_line
 
 _KEY = "hydra.sweeper"
 
@@ -64,8 +64,10 @@ class StudySweeper(GridSweeper):
         power: BetweenZeroAndOne,
         seeds: PositiveInt,
         seeds_at_once: PositiveInt,
+        table: PaperTable | None,
     ) -> None:
         super().__init__(context, params=params)
+        self._paper_table: PaperTable | None = table
         self._contenders, self._tune = contenders, tune
         self._counts = dict(rounds=rounds, first_seed=first_seed, seeds=seeds, seeds_at_once=seeds_at_once)
         self._of_rule: dict[str, Any] = {"min_difference": min_difference, "alpha": alpha, "power": power}
@@ -94,7 +96,9 @@ class StudySweeper(GridSweeper):
             for warning in protocol.warnings(needed):
                 notice(f"warning: {warning}")
             record = self._study(protocol, earlier)
-        self.sweep.answer.lines += [] if wants_json() else record.closing_lines(self.folder)
+        self.sweep.answer.lines += (
+            [] if wants_json() else record.closing_lines(self.folder, self._paper_table)
+        )
         if not record.has_results and record.fresh.verdict().ended_by != "budget":
             raise JobFailed(self._failure or "no run has a result")
 

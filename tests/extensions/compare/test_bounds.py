@@ -1,18 +1,22 @@
-"""Which values count: intervals within 0 and 1, one value a run, tests of checkpoints, several configs."""
+"""Which values count: intervals within 0 and 1, one value a run, times to a target, several configs; and warnings."""
 
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from planted import Compare, warning_texts, write_run
+from planted import ENVIRONMENT, Compare, warning_texts, write_run
 from playwright.sync_api import Page
 from reports import description, figure
 
-from hydrant.extensions.compare.html_page import curves, write_page
+from hydrant.extensions.compare.html_page import _plain, curves, thinning_indices, write_page
 from hydrant.extensions.compare.serialize import to_csv, to_dict, to_text
+from hydrant.extensions.compare.targets import profile, workload_time
 
 
 def write_two(sweep: Path, values: tuple[float, float], **keys: object) -> Path:
@@ -181,3 +185,204 @@ def test_a_comparison_with_few_or_no_other_runs_is_complete(
     write_page(comparison, tmp_path / "page.html")
     page = open_page(tmp_path / "page.html")
     assert "1 several configs" in page.inner_text("#states")
+
+
+def test_scores_are_the_areas_below_the_profiles() -> None:
+    """`rho(tau)` is the ratio of workloads within `tau` of the fastest, the score its area from 1 to 4, divided by 3.
+
+    Each of two submissions is fastest on one of two workloads and 1.99 times slower on the other: rho is 1/2 up to
+    1.99, then 1. On the scorer's 100 points these are 32 intervals of 1/2, one of 3/4 and 66 of 1.
+    """
+    inf = math.inf
+    profiles = profile({"a": {"x": 100, "y": 199}, "b": {"x": 199, "y": 100}, "c": {"x": inf, "y": 401}})
+    assert profiles.scores["a"] == pytest.approx((32 / 2 + 3 / 4 + 66) / 99, abs=1e-12)
+    assert profiles.scores["a"] == profiles.scores["b"]
+    assert profiles.scores["a"] == pytest.approx((0.99 * 0.5 + 2.01) / 3, abs=0.01), "the area itself"
+    assert profiles.scores["c"] == 0.0, "more than four times slower than the fastest counts as not reached"
+    assert profiles.ratios["a"][0] == 0.5
+    assert profiles.ratios["a"][-1] == 1.0
+    dominated = profile({"a": {"x": 5, "y": 7, "z": inf}, "b": {"x": 50, "y": 70, "z": inf}})
+    assert dominated.scores == pytest.approx({"a": 2 / 3, "b": 0.0}), (
+        "a workload that no submission reached counts"
+    )
+    assert profile({"a": {"x": 0.0}, "b": {"x": 10.0}}).scores == pytest.approx({"a": 1.0, "b": 0.0})
+
+
+def test_a_unit_with_an_unknown_time_has_no_scores(tmp_path: Path, comparing: Compare) -> None:
+    for number, optimizer in enumerate(["adamw", "sgd", "lion"]):
+        folder = write_run(tmp_path / f"{number}", {"optimizer": optimizer}, 0.9)
+        if optimizer == "sgd":
+            rows = (folder / "metrics.jsonl").read_text().replace("perf/", "pace/")
+            (folder / "metrics.jsonl").write_text(rows)
+    comparison = comparing(tmp_path, target="val/accuracy>=0.9")
+    assert math.isnan(comparison.times["1"]["seconds"])
+    assert list(comparison.profiles) == ["updates", "samples"]
+    assert math.isnan(comparison.group_times["optimizer=sgd"].times["seconds"])
+    assert (
+        comparison.group_times["optimizer=lion"].num_reached,
+        comparison.group_times["optimizer=lion"].times["updates"],
+    ) == (1, 100)
+    assert [warning.text for warning in comparison.warnings] == [
+        "no AlgoPerf score in seconds, because it is unknown when these runs reached the target: 1"
+    ]
+
+
+def test_the_time_on_a_workload_is_the_median_of_the_fastest_trials() -> None:
+    inf = math.inf
+    assert workload_time({"0": [30, 10, 20], "1": [40, inf], "2": [5]}) == 10
+    assert workload_time({"0": [10], "1": [inf], "2": [inf, inf]}) == inf
+    assert workload_time({"0": [10], "1": [20]}) == 15
+
+
+def test_runs_are_scored_by_submission_workload_study_and_trial(tmp_path: Path, comparing: Compare) -> None:
+    """Runs reach the target after 50 or 100 updates. The faster of the two trials (two lr) of a study counts."""
+    courses = {"fast": [0.0, 0.9, 0.9], "slow": [0.0, 0.5, 0.9], "never": [0.0, 0.5, 0.5]}
+    plan = {("adamw", "digits"): ("never", "fast"), ("adamw", "cifar"): ("slow", "never"),
+            ("sgd", "digits"): ("slow", "slow"), ("sgd", "cifar"): ("slow", "fast")}  # fmt: skip
+    for (optimizer, data), trials in plan.items():
+        for lr, course in zip((0.1, 0.01), trials, strict=True):
+            for seed in range(3):
+                overrides = {"optimizer": optimizer, "data": data, "optimizer.lr": lr, "seed": seed}
+                folder = tmp_path / f"{optimizer}-{data}-{lr}-{seed}"
+                write_run(folder, overrides, None, values=courses[course], updates_per_second=10.0)
+    comparison = comparing(tmp_path, by=["optimizer", "data"], target="val/accuracy>=0.9")
+    assert comparison.times["adamw-digits-0.01-0"] == {"updates": 50, "samples": 3200, "seconds": 5}
+    assert math.isinf(comparison.times["adamw-digits-0.1-0"]["updates"])
+    for unit in ("updates", "samples", "seconds"):
+        # Each optimizer is the fastest on one workload, and half as fast on the other.
+        scores = comparison.profiles[unit].scores
+        assert set(scores) == {"optimizer=adamw", "optimizer=sgd"}
+        assert scores["optimizer=adamw"] == scores["optimizer=sgd"] == pytest.approx(82.75 / 99, abs=0.01)
+
+
+def environment(**changes: Any) -> dict[str, Any]:
+    """Return options for a run in another environment."""
+    return {"environment": ENVIRONMENT | changes}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "expected"),
+    [
+        ({}, environment(git_commit="c" * 40), "the code commit differs: aaaaaaaaaa (...); cccccccccc (odd)"),
+        ({}, environment(git_dirty=True), "uncommitted changes in odd: the code differs from the commit"),
+        ({}, environment(torch="2.11.0"), "the torch version differs: 2.15.0 (...); 2.11.0 (odd)"),
+        ({}, environment(world_size=2), "the number of ranks differs: 1 (...); 2 (odd)"),
+        ({}, environment(gpu="H200"), "the device differs: CPU (...); H200 (odd)"),
+        ({"data.num_classes": 5}, {}, "the data differs: data.num_classes=10 (...); data.num_classes=5 (odd)"),
+        ({"data": "cifar10"}, {}, "the data differs: data=digits (...); data=cifar10 (odd)"),
+        ({"global_batch_size": 32}, {}, "the budget differs: 6,400 samples (...); 3,200 samples (odd)"),
+        ({"global_batch_size": 32}, {"total_updates": 200}, ""),
+        ({"data.root": "elsewhere"}, {}, ""),
+        ({"task.loss": "mae"}, {}, ""),  # the accuracy is the same quantity
+        ({}, {"data_files": {"train": "aaaaaaa1", "val": "bbbbbbb2"}},
+         "the data differs: content of data.val bbbbbbb1 (...); content of data.val bbbbbbb2 (odd)"),
+        ({"data.val": "other.csv"}, {"data_files": {"train": "aaaaaaa1", "val": "bbbbbbb2"}},
+         "the data differs: data.val=- (...); data.val=other.csv (odd)"),
+        ({"optimizer": "sgd"}, {}, ""),
+        ({}, {"end_reason": "val/accuracy >= 0.9"},
+         "a hook has ended odd after 100 updates (val/accuracy >= 0.9): the results are those of this moment; "
+         "--target compares when runs reach a value"),
+        ({"folds": None, "fold_seed": 0, "limit_test_samples": None}, {}, ""),  # the others are of an earlier version
+        ({}, {"status": "running"}, "killed: odd; not included in any mean"),
+        ({}, {"status": "preempted"}, "preempted: odd; not included in any mean"),
+        ({}, {"values": [0.1, None]},
+         "finished, but its last val/accuracy is not finite: odd; not included in any mean"),
+    ],
+)  # fmt: skip
+def test_differences_that_make_runs_incomparable_are_named(
+    overrides: Mapping[str, Any],
+    options: Mapping[str, Any],
+    expected: str,
+    tmp_path: Path,
+    comparing: Compare,
+) -> None:
+    for seed in range(3):
+        write_run(
+            tmp_path / f"seed-{seed}",
+            {"seed": seed},
+            0.9,
+            data_files={"train": "aaaaaaa1", "val": "bbbbbbb1"},
+        )
+    write_run(tmp_path / "odd", {"seed": 3, **overrides}, 0.9, **options)
+    assert warning_texts(comparing(f"{tmp_path}/*")).replace("3 of 4 runs", "...") == expected
+
+
+def test_only_one_run_of_a_job_counts(tmp_path: Path, comparing: Compare) -> None:
+    """Seed 0 has three runs. The newest finished one is the second."""
+    for number, seed in enumerate([0, 0, 0, 1]):
+        options = {"status": "failed", "error": "killed"} if number == 2 else {}
+        folder = write_run(
+            tmp_path / f"{number}", {"seed": seed, "data.root": f"{number}"}, 0.9 + number / 100, **options
+        )
+        rows = [
+            json.loads(line) | {"time": number}
+            for line in (folder / "metrics.jsonl").read_text().splitlines()
+        ]
+        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    comparison = comparing(tmp_path)
+    assert [run.state for run in comparison.runs] == ["repeat", "finished", "repeat", "finished"]
+    assert warning_texts(comparison) == (
+        "several runs of the same job with the same seed: 0 repeats 1; 2 repeats 1; "
+        "only the newest finished run of a job counts"
+    )
+    (group,) = comparison.groups
+    assert (group.estimate.num, group.num_runs, group.shortfall) == (2, 2, "")
+    assert group.results == {"0": 0.91, "1": 0.93}
+    assert [run.error for run in comparison.runs][2] == "the same job as 1, which counts; killed"
+
+
+def test_thinned_curves_keep_their_ends_and_extremes() -> None:
+    values = np.random.default_rng(0).normal(size=10_000)
+    indices = thinning_indices(values, 200)
+    assert len(indices) <= 202
+    assert {0, len(values) - 1, int(values.argmin()), int(values.argmax())} <= set(indices)
+    assert thinning_indices(values[:200], 200) == list(range(200))
+    values[5] = np.nan
+    assert np.isfinite(values[thinning_indices(values, 200)]).all()
+
+
+def test_mean_curves_include_the_runs_with_a_result(planted: Path, comparing: Compare) -> None:
+    comparison = comparing(planted)
+    data = curves(comparison)
+    place = next(n for n, g in enumerate(comparison.groups) if g.labels["optimizer"] == "lion")
+    runs = [run for run in comparison.groups[place].runs if run.state == "finished"]
+    curve = data["groups"]["val/accuracy"][place]
+    assert curve["n"] == len(runs) == 3
+    assert curve["v"] == pytest.approx(
+        np.mean([r.series["val/accuracy"].values for r in runs], axis=0), rel=1e-5
+    )
+    assert curve["low"][-1] == pytest.approx(comparison.groups[place].estimate.low, rel=1e-5)
+    assert curve["s"][-1] == 1.0
+
+
+def test_runs_that_have_ended_are_in_neither_the_mean_nor_its_time(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    """Two of four runs end after 40 updates, at twice the speed of the others."""
+    for seed, (value, end, rate) in enumerate(
+        [(0.5, 40, 200.0), (0.6, 40, 200.0), (0.7, 80, 100.0), (0.9, 80, 100.0)]
+    ):
+        keys = {"optimizer": "adamw", "seed": seed}
+        write_run(tmp_path / f"{seed}", keys, value, total_updates=end, updates_per_second=rate)
+    curve = curves(comparing(tmp_path))["groups"]["val/accuracy"][0]
+    places = {u: n for n, u in enumerate(curve["u"])}
+    assert (curve["s"][places[40]], curve["s"][places[60]], curve["s"][places[80]]) == (0.3, 0.6, 0.8)
+    assert (curve["v"][places[40]], curve["v"][places[80]]) == (
+        pytest.approx((0.5 + 0.6 + (0.7 + 0.9) * (1 - np.exp(-2.5))) / 4, rel=1e-4), 0.8
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([0.1234567, 0.5, 0.97222222, 0.97222222], [0.12346, 0.5, 0.97222, 0.97222]),  # saturated
+        ([0.97222222, 0.97222222], [0.97222222, 0.97222222]),
+        ([1e6 + 0.123456789, 1e6 + 0.25, 1e6 + 0.5], [1000000.1235, 1000000.25, 1000000.5]),
+        ([1.797e308, 1.5, 0.5, math.nan], [1.797e308, 1.5, 0.5, None]),
+        ([0.5, 1.79769e308, 1.5], [0.5, None, 1.5]),  # 1.7977e308 is infinity
+    ],
+)  # fmt: skip
+def test_curves_keep_the_digits_that_show_their_changes(
+    values: list[float], shown: list[float | None]
+) -> None:
+    assert _plain(np.array(values)) == shown

@@ -48,10 +48,7 @@ def tabs(browser: Browser) -> Callable[..., tuple[Page, list[str]]]:
         problems = list[str]()
         page.on("console", lambda message: problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on(
-            "request",
-            lambda request: problems.append(request.url) if request.url.startswith("http") else None,
-        )
+        page.on("request", lambda request: problems.extend([request.url] * request.url.startswith("http")))
         return page, problems
 
     return tab

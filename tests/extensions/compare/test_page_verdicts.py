@@ -48,11 +48,8 @@ def test_noise_and_target_have_sections_with_their_sentences(rates_page: Page, r
     page, verdicts = rates_page, rates.verdicts
     assert verdicts.against is not None
     assert verdicts.tuning is not None
-    for name, verdict in (
-        ("noise", verdicts.noise),
-        ("against", verdicts.against),
-        ("tuning", verdicts.tuning),
-    ):
+    for name in ("noise", "against", "tuning"):
+        verdict = getattr(verdicts, name)
         assert page.locator(f"#{name} > p.note").all_inner_texts() == list(verdict.sentences), name
     assert column(page, "group", "against-table")[:1] == ["optimizer=sgd optimizer.lr=0.1"]
     assert page.locator("#against-table tr.best").count() == len(verdicts.against.passed)
@@ -93,11 +90,8 @@ def test_tips_tell_small_differences_apart(open_page: Callable[..., Page], tmp_p
     page = open_page(page_file)
     for name in ("sensitivity", "curves"):
         tips = figure(page, name).locator("circle").evaluate_all("all => all.map((one) => one.dataset.tip)")
-        assert [tip.split("val/accuracy ")[1].split()[0] for tip in tips if tip] == [
-            "0.9",
-            "0.900002",
-            "0.900004",
-        ], name
+        values = [tip.split("val/accuracy ")[1].split()[0] for tip in tips if tip]
+        assert values == ["0.9", "0.900002", "0.900004"], name
 
 
 OBJECTIVES = [{"metric": "val/accuracy", "mode": "max"}, {"metric": "num_parameters", "mode": "min"}]

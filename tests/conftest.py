@@ -68,7 +68,14 @@ _OPTIONS = (
     rf"\b{p.parent.name}[=/]{p.stem}\b" for p in ROOT.glob("src/hydrant/extensions/*/conf/*/**/*.yaml")
 )
 _OF_AN_EXTENSION = re.compile(
-    "|".join([_NAMED, _OPTIMIZERS, r"hydrant\.extensions\.|(scion|trackio) or ", *_OPTIONS])
+    "|".join(
+        [
+            _NAMED,
+            _OPTIMIZERS,
+            r"hydrant\.extensions\.|(scion|trackio) or |two_models|hook=\[?\w|mixing=\w*(mix|cut)",
+            *_OPTIONS,
+        ]
+    )
 )
 
 

@@ -55,7 +55,8 @@ class Printed:
             yield f"ended with {self.status}: {self.err[-600:]}"
         if "Traceback" in text or "has the traceback" in text:
             yield f"an unexpected error: {self.err[-600:]}"
-        if self.status in (1, 2) and not self.err.strip().rpartition("\n")[2].startswith("error: "):
+        reason = '{"version"' if "--json" in self.words else "error: "
+        if self.status in (1, 2) and not self.err.strip().rpartition("\n")[2].startswith(reason):
             yield f"no reason: {self.err[-300:]}"
         if found := re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text):
             yield f"prints {found[0]!r}: {text[max(found.start() - 50, 0) : found.end() + 50]!r}"

@@ -27,7 +27,7 @@ import os
 import sysconfig
 import tempfile
 import traceback
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -377,6 +377,21 @@ def log_errors(subject: str) -> Generator[None]:
     except Exception as error:
         log.warning("%s: %s", subject, typed_line(error))
         log.debug("%s failed", subject, exc_info=error)
+
+
+@contextlib.contextmanager
+def prefix_error_keys(prefix: str, settings: Mapping[str, Any] | None = None) -> Generator[None]:
+    """Put `prefix`, such as `optimizers.critic.`, before the key of a ConfigError about one of these settings, or any.
+
+    Raises:
+        ConfigError: the one raised inside, with the longer key.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if settings is None or error.key.partition(".")[0] in settings:
+            raise error.at(f"{prefix}{error.key}") from error
+        raise
 
 
 def nearest(name: str, options: Iterable[str]) -> list[str]:

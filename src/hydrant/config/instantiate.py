@@ -164,21 +164,6 @@ def as_config_error(key: str, node: Mapping[str, Any]) -> Generator[None]:
         raise ConfigError(rejected, f"{node['_target_']} refuses it: {text}", remedy=remedy) from error
 
 
-@contextmanager
-def prefix_error_keys(prefix: str, settings: Mapping[str, Any] | None = None) -> Generator[None]:
-    """Put `prefix`, such as `optimizers.critic.`, before the key of a ConfigError about one of these settings, or any.
-
-    Raises:
-        ConfigError: the one raised inside, with the longer key.
-    """
-    try:
-        yield
-    except ConfigError as error:
-        if settings is None or error.key.partition(".")[0] in settings:
-            raise error.at(f"{prefix}{error.key}") from error
-        raise
-
-
 def rejected_key(key: str, node: Mapping[str, Any], message: str) -> str:
     """Return the config key of the argument that `message` rejects.
 

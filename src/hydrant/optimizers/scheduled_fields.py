@@ -9,8 +9,7 @@ from typing import Any, cast
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.config.instantiate import prefix_error_keys
-from hydrant.errors import ConfigError, location, suggestion, typed_line
+from hydrant.errors import ConfigError, location, prefix_error_keys, suggestion, typed_line
 from hydrant.optimizers.kernels import arguments_of
 from hydrant.schedules import GroupSchedule, Plateau, Schedule
 

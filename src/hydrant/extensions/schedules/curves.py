@@ -10,8 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from hydrant.clock import Clock
-from hydrant.config.instantiate import prefix_error_keys
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, prefix_error_keys
 from hydrant.files.plain_values import NotNegative
 from hydrant.schedules import Curve, Schedule, framed, progress
 

@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 
 from hydrant.batch import Outcome
 from hydrant.clock import Clock
-from hydrant.config.instantiate import as_config_error, check_arguments, instantiate_node, prefix_error_keys
-from hydrant.errors import ConfigError, check_known, suggestion
+from hydrant.config.instantiate import as_config_error, check_arguments, instantiate_node
+from hydrant.errors import ConfigError, check_known, prefix_error_keys, suggestion
 from hydrant.installation import listeners
 from hydrant.optimizers import scheduled_fields
 from hydrant.optimizers.clipping import Clipping

@@ -22,8 +22,8 @@ from benchmarks.figures import Figure, Item, Profile
 from benchmarks.report import Cell
 from benchmarks.statistics import paired
 from benchmarks.turns import in_turn, short
+from hydrant.extensions.compile.compiled_step import compile_step
 from hydrant.optimizers.scheduled_fields import ScheduledField
-from hydrant.training.compile.compiled_step import compile_step
 from hydrant.training.costs import synchronize
 
 BYTES = 28

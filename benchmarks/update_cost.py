@@ -25,7 +25,7 @@ from benchmarks.statistics import paired
 from benchmarks.turns import in_turn
 from hydrant.config.instantiate import instantiate, instantiate_node
 from hydrant.optimizers.kernels import with_fastest_kernel
-from hydrant.training.compile.base import EagerStep
+from hydrant.training.compilation import EagerStep
 
 OPTIMIZERS = (
     "sgd", "adam", "adamw", "nadam", "radam", "adamax", "adagrad", "rmsprop", "asgd", "adadelta", "adafactor", "lion",

@@ -44,6 +44,7 @@ def test_dicts_are_not_mixed(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 def test_a_dynamic_graph_takes_batches_of_any_length(
     words: tuple[str, ...], train: Train, user_module: UserModule

@@ -14,8 +14,8 @@ from repository import options_of
 from run_folders import rows, summary
 from safetensors.torch import load_file
 
+from hydrant.extensions.compile import checks
 from hydrant.training.costs import release_memory
-from hydrant.training.prepare import verify_compile
 
 Train = Callable[..., Path]
 
@@ -153,13 +153,14 @@ def take_memory(*_: object, **__: object) -> None:
     torch.empty(LARGE, dtype=torch.uint8, device="cuda")
 
 
+@pytest.mark.extension
 @pytest.mark.cuda(stub=True)
 def test_the_peak_of_memory_is_that_of_the_run(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not that of an earlier run in the process, of the check of compiled code, or of trials."""
     take_memory()
     words = (*DIGITS, "duration=2", "eval_every=null")
     compiled = (*words, "compile=default", "compile.backend=eager")
-    monkeypatch.setattr(verify_compile, "check_compiled", take_memory)
+    monkeypatch.setattr(checks, "check_compiled", take_memory)
     assert 0 < summary(train(*words, name="plain"))["perf"]["peak_memory_gib"] < LARGE / 2**30
     assert 0 < summary(train(*compiled, name="compiled"))["perf"]["peak_memory_gib"] < LARGE / 2**30
     take_memory()

@@ -221,6 +221,7 @@ def test_jobs_of_a_sweep_share_the_gpus(workdir: Path) -> None:
     assert {summary(folder)["environment"]["gpu"] for folder in folders} == {"NVIDIA H100 80GB HBM3"}
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 @pytest.mark.cuda(level="calls")
 @pytest.mark.parametrize("mode", ["default", "reduce_overhead"])

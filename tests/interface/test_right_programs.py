@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from marks import of_extension
 from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch.utils.data import TensorDataset
@@ -119,6 +120,7 @@ def test_a_model_that_takes_a_derivative(kind: str, words: tuple[str, ...]) -> N
     assert run.summary["flops_per_sample"] == 2 * 2 * (3 * 32 + 32)  # of the energy and of its derivative
 
 
+@pytest.mark.extension
 def test_a_compiled_one_is_refused() -> None:
     with pytest.raises(
         hydrant.HydrantError, match=r"cannot be compiled: .*autograd.grad.* Use compile=eager"
@@ -229,7 +231,7 @@ def entropy_of_squeezed(outputs: Tensor, targets: Tensor) -> Tensor:
         (Classifier, is_positive, entropy_of_squeezed, ()),
         (Normed, forces, F.mse_loss, ()),
         (Frozen, forces, F.mse_loss, ("averaging=tail",)),
-        (Frozen, forces, F.mse_loss, ("compile=aot_eager",)),
+        *of_extension((Frozen, forces, F.mse_loss, ("compile=aot_eager",))),
         (Recurrent, forces, F.mse_loss, ("micro_batch_size=20", "eval_batch_size=20")),
     ],
 )

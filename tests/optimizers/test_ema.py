@@ -132,6 +132,7 @@ def test_the_average_resumes_exactly(precision: str, train: Train, monkeypatch: 
     assert_same_state(averaged(tuned)["classifier.weight"], weights(whole)["classifier.weight"])
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 def test_the_average_does_not_recompile_a_task(train: Train) -> None:
     folder = train(*SHORT, "compile=default", "save_every=9")

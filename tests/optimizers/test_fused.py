@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from hydrant.optimizers.kernels import step_fused
-from hydrant.training.compile.base import EagerStep
+from hydrant.training.compilation import EagerStep
 
 KINDS: dict[str, Callable[..., Optimizer]] = {
     "adam": lambda groups: Adam(groups, lr=0.1, weight_decay=0.1, fused=True),

@@ -102,6 +102,7 @@ def test_one_kernel_updates_all_weights_on_cuda(name: str, operation: str) -> No
     assert all(f"aten.{operation}." in found for found in fused)
 
 
+@pytest.mark.extension
 @pytest.mark.parametrize("option", ["adam", "adamw", "sgd", "adagrad", "torch_muon"])
 @pytest.mark.parametrize(("compiles", "fused"), [("true", None), ("false", True)])
 def test_a_compiled_update_needs_no_kernel(option: str, compiles: str, fused: bool | None) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 from training_runs import Train, UserModule
 
-from hydrant.training.compile.compiled_task import Compile
+from hydrant.extensions.compile.compiled_task import Compile
 from hydrant.training.distributed.world import World
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])

@@ -10,7 +10,7 @@ from typing import Any
 from environments import forked
 
 from hydrant import cli
-from hydrant.runs import session
+from hydrant.training.compilation import Compilation
 
 WORDS = ("train", "name=run", "tracker=local", "model.hidden=[4]", "save_every=2", "keep_last=1",
          "resume_strict=false")  # fmt: skip
@@ -30,7 +30,7 @@ def test_a_start_reads_each_file_once(workdir: Path) -> None:
         sys.addaudithook(count)  # it cannot be removed, so this is a process of its own
         for duration in (2, 3):
             if duration == 3:  # the start ends when the run is restored
-                session.try_compiled = lambda trainer: sys.exit(9)
+                Compilation.begin = lambda *_: sys.exit(9)
             reads.clear()
             cli.main([*WORDS, f"duration={duration}"])
             Path(f"reads-{duration}").write_text(json.dumps({p: n for p, n in reads.items() if n}))

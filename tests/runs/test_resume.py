@@ -118,7 +118,7 @@ def test_a_run_that_ended_without_a_checkpoint_is_replaced_by_one_of_another_con
 
     short = ("tracker=local", "model.hidden=[4]", "duration=1", "save_every=null", "eval_every=null")
     with monkeypatch.context() as patch:
-        patch.setattr("hydrant.runs.session.try_compiled", fail)
+        patch.setattr("hydrant.training.compilation.Compilation.begin", fail)
         assert summary(train(*short, status=1))["status"] == "failed"
     folder = train(*short, "seed=1")
     assert summary(folder)["status"] == "finished"

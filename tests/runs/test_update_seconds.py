@@ -122,6 +122,7 @@ def test_a_block_of_updates_is_timed_as_a_whole(monkeypatch: pytest.MonkeyPatch,
     assert next(clock) == micro_batch._NUM_WARMUP * (1 + micro_batch._NUM_BLOCKS)
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_trial")
 def test_a_compiled_run_is_timed_compiled(train: Train) -> None:

@@ -25,7 +25,7 @@ from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.checkpoint.storage import SavedCheckpoint
-from hydrant.training.compile.base import EagerStep
+from hydrant.training.compilation import EagerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.hooks import Hooks
 from hydrant.training.metrics import Meter

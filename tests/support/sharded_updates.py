@@ -21,7 +21,7 @@ from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.ema import Ema
 from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.scheduled_fields import FieldSchedules
-from hydrant.training.compile.base import EagerStep
+from hydrant.training.compilation import EagerStep
 from hydrant.training.precision import Precision
 from hydrant.training.update import OptimizerEntry, Optimizers
 

@@ -195,6 +195,7 @@ def test_the_updates_are_the_same_on_two_ranks(train: Train, workdir: Path) -> N
     assert_close_rows(one, workdir / "outputs" / "two")
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 def test_a_compiled_run_is_not_compiled_again(train: Train) -> None:
     folder = train(*GROWING, "compile=default")

@@ -97,6 +97,7 @@ def test_tensorboard_shows_them(train: Train) -> None:
     assert events[-1].histogram_value.num == 10
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 def test_they_cause_no_compilation_and_no_graph_break(train: Train) -> None:
     words = (

@@ -10,10 +10,10 @@ from training_runs import DIGITS, Train
 
 from hydrant.batch import Batch, Outcome
 from hydrant.data import InMemorySource
-from hydrant.runs import session
 from hydrant.tasks import Classification
 from hydrant.terminal.console import Progress
 from hydrant.training import loop
+from hydrant.training.compilation import Compilation
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.trainer import Trainer
 
@@ -58,9 +58,9 @@ def test_the_watchdog_observes_a_run_before_it_is_compiled(
     is_observed = list[bool]()
     monkeypatch.setattr(Watchdog, "is_on", True)
     monkeypatch.setattr(
-        session,
-        "try_compiled",
-        lambda trainer: is_observed.append(trainer.watchdog in trainer.phase_observers),
+        Compilation,
+        "begin",
+        lambda _, trainer: is_observed.append(trainer.watchdog in trainer.phase_observers),
     )
     train(*DIGITS, "duration=1")
     assert is_observed == [True]

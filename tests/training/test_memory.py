@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 from limited_memory import LIMITED_RUN
+from marks import of_extension
 from run_folders import summary
 from training_runs import Train
 
@@ -15,6 +16,8 @@ from hydrant import cli
 from hydrant.training.costs import is_out_of_memory
 
 MESSAGE = "CUDA out of memory. Tried to allocate 20.00 MiB. Lower "
+COMPILED = ("compile=default", "compile.backend=eager", "compile.check=false", "compile.fullgraph=false",
+            "compile.on_failure=fallback")  # fmt: skip
 UPDATES = """
 import resource
 import torch
@@ -34,8 +37,7 @@ print(after.ru_minflt - before.ru_minflt, before.ru_maxrss / 2**10)
 
 
 @pytest.mark.usefixtures("limited_model")
-@pytest.mark.parametrize("words", [(), ("compile=default", "compile.backend=eager", "compile.check=false",
-                                        "compile.fullgraph=false", "compile.on_failure=fallback")])  # fmt: skip
+@pytest.mark.parametrize("words", [(), *of_extension((COMPILED,))])
 def test_out_of_memory_in_training_names_the_keys(
     words: tuple[str, ...], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

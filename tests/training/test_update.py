@@ -213,6 +213,7 @@ def test_one_named_optimizer_equals_the_plain_one(train: Train) -> None:
     assert_same_state(weights(plain), weights(named))
 
 
+@pytest.mark.extension
 @pytest.mark.usefixtures("gan")
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def group_options() -> dict[str, list[str]]:
 def options_with(group: str, key: str) -> list[str]:
     """Return the options of a group that have a key, without those that only inherit it from another one of these.
 
-    >>> options_with("compile", "dynamic"), options_with("mixing", "dynamic")
-    (['default'], [])
+    >>> options_with("averaging", "decay"), options_with("mixing", "decay")
+    (['ema'], [])
     """
     # Read once: options include each other.
     content_of_option = functools.cache(functools.partial(option_content, group))

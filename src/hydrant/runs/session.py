@@ -29,7 +29,6 @@ from hydrant.training.data_identity import DataIdentity, check_stream
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.loop import is_over, train
 from hydrant.training.prepare.build import build
-from hydrant.training.prepare.verify_compile import try_compiled
 from hydrant.training.reports import evaluate_splits, log_row
 from hydrant.training.splits import TEST
 from hydrant.training.train_state import checkpoint_content, restore, restore_weights, saved_state
@@ -170,7 +169,7 @@ class Session:
                 self._note_formats(trainer)
                 plan.hooks.call("on_start", trainer)
                 if not is_over(trainer):  # else the start completes what a killed run did not write
-                    try_compiled(trainer)
+                    plan.compilation.begin(trainer)
                 profile = self._job.folder / PROFILE
                 profiling = plan.profiler.record(profile, state.num_updates, self._reporter.file)
                 with profiling if self._world.is_rank_zero else contextlib.nullcontext():

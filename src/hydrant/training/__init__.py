@@ -9,8 +9,7 @@ from hydrant.imports import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.training.checkpoint.weights import with_weights as with_weights
-    from hydrant.training.compile.base import Eager as Eager
-    from hydrant.training.compile.compiled_task import Compile as Compile
+    from hydrant.training.compilation import Eager as Eager
     from hydrant.training.costs import NoProfiler as NoProfiler
     from hydrant.training.distributed.ddp import Ddp as Ddp
     from hydrant.training.distributed.world import Single as Single

@@ -22,7 +22,7 @@ from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.records.files import Count, Digits, Seconds, Size
 from hydrant.trackers.base import Histogram
-from hydrant.training.compile.base import Compilation
+from hydrant.training.compilation import Compilation
 from hydrant.training.costs import NoProfiler, Phase
 from hydrant.training.distributed.ddp import Collective, RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog

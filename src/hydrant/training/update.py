@@ -17,7 +17,7 @@ from hydrant.errors import ConfigError
 from hydrant.optimizers.clipping import Clipping, gradient_norm, local_gradients
 from hydrant.optimizers.kernels import has_modes, needs_closure, restore
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
-from hydrant.training.compile.base import EagerStep
+from hydrant.training.compilation import EagerStep
 from hydrant.training.precision import Precision
 
 StepStatus = Literal["applied", "overflowed", "not_finite"]

@@ -263,7 +263,7 @@ def test_a_key_of_a_part_is_answered_with_the_options_that_have_it_or_how_to_add
 
 
 def test_an_option_that_inherits_a_key_is_not_named() -> None:
-    assert options_with("compile", "mode") == ["default"]
+    assert options_with("parallel", "reshard_after_forward") == ["fsdp"]  # and not hsdp
     assert "cosine" in options_with("scheduler", "warmup")  # from _frame.yaml, which is no option
 
 

@@ -65,7 +65,7 @@ def test_a_misspelt_key_is_found_in_every_file(schemas: dict[str, Any]) -> None:
         ("experiment", "resume_strict: maybe"), ("sweep", "hydro: {}"), ("debug", "data: {augment: 1, rooot: x}"),
         ("optimizer", "_target_: torch.optim.AdamW\n_partial_: true\nlearning_rate: 0.1"),
         ("optimizer", "_target_: torch.optim.AdamW\n_partial_: maybe"),
-        ("compile", "_target_: hydrant.training.Compile\n_partial_: true\non_failure: ignore"),
+        ("compile", "_target_: hydrant.extensions.compile.Compile\n_partial_: true\non_failure: ignore"),
         ("model", "_target_: hydrant.models.MLP\nhidden: wide"), ("model", "_target_: 3"),
         ("data", "defaults: [digits]\nval_rato: 0.1"),
     ],

@@ -200,6 +200,7 @@ def test_synchronized_batch_norms_train(parallel: str, train: Train) -> None:
     assert rows(synced) == [pytest.approx(row, rel=1e-4) for row in rows(plain)]
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 def test_on_four_ranks_and_compiled(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two replicas of two shards each, and from one number of ranks to another."""

@@ -80,6 +80,7 @@ def test_ranks_make_the_run_of_one_rank_whoever_starts_them(workdir: Path) -> No
     assert summary(two)["status"] == summary(launched)["status"] == "finished"
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("parallel.num_processes=4",), (*TWO_RANKS, "compile=aot_eager"),
                                    (*TWO_RANKS, "precision=bf16", "compile=aot_eager")])  # fmt: skip

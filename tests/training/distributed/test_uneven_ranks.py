@@ -211,5 +211,6 @@ def test_an_automatic_micro_batch_size_is_the_same_on_all_ranks(folder: Path) ->
     assert saved["micro_batch_size"] == 2
 
 
+@pytest.mark.extension
 def test_all_ranks_fall_back_to_eager_if_one_cannot_compile(folder: Path) -> None:
     assert "Continuing eager" in (folder / "outputs" / "compiled" / "train.log").read_text()  # of rank 0

@@ -39,7 +39,6 @@ from hydrant.training.costs import matmul_rate, peak_memory_gib, synchronize
 from hydrant.training.distributed.world import World
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.micro_batch import prepare_at_least, scratch_trainer
-from hydrant.training.prepare.verify_compile import check_compiled
 from hydrant.training.trainer import Trainer
 
 _NUM_COMPARED = 20  # updates whose losses are compared; later, rounding errors have grown
@@ -257,8 +256,7 @@ def _measure_cell(config: Mapping[str, Any], num_updates: int, warmup: int) -> M
 def _train(trainer: Trainer, num_updates: int, warmup: int) -> Measurement:
     plan, device = trainer.plan, trainer.plan.world.device
     start = time.perf_counter()
-    if plan.compilation.is_on:
-        check_compiled(trainer)
+    plan.compilation.begin(trainer)
     updates = [time_update(trainer) for _ in range(warmup)]
     start_seconds = time.perf_counter() - start
     if device.type == "cuda":

@@ -5,7 +5,7 @@ from hydrant.commands.registry import Command
 EXPLAIN = Command("explain", "print what each option and key means, and where its file is",
                   main=f"{__name__}.explain:main", runs_own_code=False)  # fmt: skip
 
-LIST = Command("list", "list the config groups with their options, or the compile backends",
+LIST = Command("list", "list the config groups with their options",
                main=f"{__name__}.list:main", runs_own_code=False)  # fmt: skip
 
 SCHEMA = Command("schema", "write JSON schemas by which editors complete and check YAML",

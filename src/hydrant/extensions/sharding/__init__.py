@@ -88,13 +88,8 @@ class Fsdp(Parallel):
         if plan.optimizers.retains_graph:
             message = "optimizers that follow single losses need unsharded weights"
             raise ConfigError("parallel", message, remedy="use parallel=ddp")
-        if compilation.reuses_memory:
-            message = "CUDA graphs need weights that stay in place"
-            raise ConfigError("compile.mode", message, remedy="use compile=default")
         blocks = repeated_blocks(task)
-        if blocks and compilation.is_on and config["compile"]["scope"] != "blocks":
-            message = "blocks that are sharded one by one are compiled one by one"
-            raise ConfigError("compile.scope", message, remedy="use compile.scope=blocks")
+        compilation.check_sharded(blocks)
         _check_not_tied(task, blocks)
         for name, settings in named_settings(config).items():
             prefix = config_prefix(name)

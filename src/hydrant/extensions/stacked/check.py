@@ -28,7 +28,7 @@ from hydrant.extensions.stacked.stack import Stack
 from hydrant.files.user_files import raise_limit
 from hydrant.schedules import Plateau
 from hydrant.sweeps.preflight import config_error, program_of, without_repetitions
-from hydrant.training.compile.base import Eager
+from hydrant.training.compilation import Eager
 from hydrant.training.distributed.env import num_cores
 from hydrant.training.loop import make_update
 from hydrant.training.prepare import build, build_optimizers

@@ -14,7 +14,7 @@ from hydrant.extensions.stacked.functions import StackedFunctions, fold_attentio
 from hydrant.extensions.stacked.lanes import CannotStack, TensorNumbers, distinct
 from hydrant.extensions.stacked.random import Draw, RecordDraws, ReplayDraws, choose_drawing
 from hydrant.tasks.base import kept_buffers
-from hydrant.training.compile.base import Compilation, CompileReport
+from hydrant.training.compilation import Compilation, CompileReport
 from hydrant.training.trainer import Trainer
 
 Number = tuple[nn.Module, str]

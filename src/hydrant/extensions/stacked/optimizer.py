@@ -17,8 +17,7 @@ from hydrant.optimizers.clipping import norm_ratio
 from hydrant.optimizers.ema import ModelAverage
 from hydrant.optimizers.kernels import has_fused_call, step_fused
 from hydrant.optimizers.scheduled_fields import metric_prefix, set_field
-from hydrant.training.compile.base import unwrap_step
-from hydrant.training.compile.compiled_step import optimizer_name
+from hydrant.training.compilation import unwrap_step
 from hydrant.training.trainer import Trainer
 
 ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop))
@@ -286,7 +285,7 @@ class StackedSteps:
             try:
                 self._optimizers[name] = StackedOptimizer(optimizers, self._tensors.weights[name], numbers)
             except stack_lanes.CannotStack as reason:
-                log.info("the steps of %s are made lane by lane: %s", optimizer_name(optimizers[0]), reason)
+                log.info("the steps of %s are made lane by lane: %s", type(optimizers[0]).__name__, reason)
                 self._optimizers[name] = None
                 stack_lanes.separate_counts(optimizers)
         return self._optimizers.get(name)

@@ -1,6 +1,5 @@
 """`Stack`: the next update of several runs at once, with the batches and the metrics of all lanes."""
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +12,13 @@ from hydrant import seeding
 from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
 from hydrant.data.base import SampleOrder
 from hydrant.data.in_memory import DeviceStream
-from hydrant.errors import CompileMismatch, first_line, location
+from hydrant.errors import first_line, location
 from hydrant.extensions.stacked import forward
 from hydrant.extensions.stacked.lanes import CannotStack, StackedTensors, distinct
 from hydrant.extensions.stacked.optimizer import StackedAverages, StackedSteps
-from hydrant.training.compile.base import Compilation, Eager
+from hydrant.training.compilation import Compilation, Eager, Gradients
 from hydrant.training.costs import is_out_of_memory
 from hydrant.training.metrics import mean_over_targets
-from hydrant.training.prepare.verify_compile import Gradients, difference
 from hydrant.training.trainer import Trainer
 
 _MAX_PENDING = 64  # calls of `add` whose values are summed together
@@ -232,8 +230,7 @@ class Stack:
         self._stream, self._meter = StackedStream(lanes), StackedMeter(lanes)
         self.num_updates = self._first.state.num_updates
         """Completed updates."""
-        if self._compilation.is_on:
-            self._check_compiled()
+        self._compilation.check_first(self._gradients, self._plan, self.num_updates)
 
     def update(self, *, measure: bool, show_gradients: bool = False) -> dict[str, Tensor]:
         """Make the next update of every lane and count it.
@@ -296,31 +293,13 @@ class Stack:
             self._tensors.rest[name].copy_(value)
         return result
 
-    def _check_compiled(self) -> None:
-        """Compile the task; compare its losses and gradients with those of the eager one, if the config says so.
-
-        Raises:
-            CompileError: it cannot be compiled, or computes something else.
-        """
-        with warnings.catch_warnings():
-            # Dynamo reads `.grad` of every input of a graph, also of the views of the rows.
-            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-            compiled = self._gradients()
-        self._compilation.check_recompiles(self.num_updates)
-        if not self._compilation.checks:
-            return
-        with self._compilation.force_eager():
-            eager = self._gradients()
-        if message := difference(eager, compiled, self._plan.precision.tolerance, "compiled and eager"):
-            raise CompileMismatch(message)
-
     def _gradients(self) -> Gradients:
         """Return the sum of the losses of all lanes for the next micro-batch, and its gradients."""
 
         def gradients(outcome: Outcome) -> Gradients:
             loss = outcome.total_loss().sum()
             rows = torch.autograd.grad(loss, [weights.rows for weights in self._tensors.trained()])
-            return Gradients(loss.detach(), self._tensors.named(rows))
+            return loss.detach(), self._tensors.named(rows)
 
         return self._try_forward(gradients)
 

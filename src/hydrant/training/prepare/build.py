@@ -25,7 +25,7 @@ from hydrant.safety.targets import import_targets
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 from hydrant.training import splits as training_splits
-from hydrant.training.compile.base import Compilation
+from hydrant.training.compilation import Compilation
 from hydrant.training.costs import NoProfiler, keep_freed_memory, reset_peak_memory
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World

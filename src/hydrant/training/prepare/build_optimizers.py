@@ -22,7 +22,7 @@ from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
 from hydrant.schedules import Schedule
-from hydrant.training.compile.base import Compilation, EagerStep
+from hydrant.training.compilation import Compilation, EagerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.hooks import EVENTS, Hooks
 from hydrant.training.precision import Precision

@@ -24,7 +24,6 @@ from hydrant.training.distributed.world import SINGLE_RANK, Parallel, World
 from hydrant.training.hooks import Hooks
 from hydrant.training.loop import make_update, train_update
 from hydrant.training.prepare.build import build, prepare
-from hydrant.training.prepare.verify_compile import try_compiled
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 
@@ -169,7 +168,7 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
     trial_seconds = min(max(wanted, _MIN_SECONDS), _MAX_SECONDS)
     try:
         with scratch_trainer(quiet) as trainer:
-            try_compiled(trainer)
+            plan.compilation.begin(trainer)
             trainer.state.micro_batch_size = plan.spec.micro_batch_size  # the run itself logs it
             return {size: _seconds(trainer, starts[size], trial_seconds) for size in sizes}
     finally:  # the run begins as if it were the first

@@ -8,7 +8,7 @@ from run_folders import assert_same_state, rows_without_compile, weights
 from torch import Tensor
 from training_runs import Train
 
-from hydrant.training.prepare.verify_compile import Gradients, difference
+from hydrant.extensions.compile.checks import difference
 
 LOSS = torch.tensor(1.0)
 GRADIENTS = {"large": torch.full((100,), 10.0), "small": torch.full((4,), 0.5), "zero": torch.zeros(3)}
@@ -17,7 +17,7 @@ GRADIENTS = {"large": torch.full((100,), 10.0), "small": torch.full((4,), 0.5), 
 def compare(tolerance: float, **changed: Tensor | None) -> str | None:
     """Compare GRADIENTS with others, of which some are changed or missing."""
     other = {name: g for name, g in {**GRADIENTS, **changed}.items() if g is not None}
-    return difference(Gradients(LOSS, GRADIENTS), Gradients(LOSS, other), tolerance, "a and b")
+    return difference((LOSS, GRADIENTS), (LOSS, other), tolerance, "a and b")
 
 
 @pytest.mark.parametrize(

@@ -2,24 +2,30 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
+import torch._dynamo
 from torch import nn
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome, tensors_of
-from hydrant.errors import CompileError, ConfigError, log
+from hydrant.errors import CompileError, ConfigError, log, unknown_name
+from hydrant.extensions.compile import checks
+from hydrant.extensions.compile.compiled_step import CompiledStep, Hyperparameters, compile_step
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.models import repeated_blocks
-from hydrant.training.compile import base as compile_base
-from hydrant.training.compile.base import CompileMonitor, CompileReport, Incident, failure_message
-from hydrant.training.compile.compiled_step import Hyperparameters, compile_step
-from hydrant.training.costs import is_out_of_memory
+from hydrant.training.compilation import Compilation, CompileReport, EagerStep, Gradients, Incident
+from hydrant.training.costs import is_out_of_memory, reset_peak_memory
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
+from hydrant.training.trainer import Plan, Trainer
 
 Scope = Literal["task", "model", "model_and_loss", "blocks"]
 
@@ -60,6 +66,32 @@ def compile_in_place(owner: nn.Module, method: str, compiled: Callable[[Function
     setattr(owner, method, compiled(call if method == "forward" else function))
 
 
+_NEEDS = {
+    "onnxrt": ("onnxruntime", "onnxruntime"),
+    "openxla": ("torch_xla", "torch_xla"),
+    "openxla_eval": ("torch_xla", "torch_xla"),
+    "tensorrt": ("torch_tensorrt", "torch_tensorrt"),
+    "tvm": ("tvm", "apache-tvm"),
+}
+"""The module that a backend of torch.compile needs besides torch, and the package that installs it."""
+
+_UNUSABLE = re.compile("minifier|_with_mode$")
+"""Registered backends that need arguments of their own, which torch.compile does not pass."""
+
+
+def backend_names() -> list[str]:
+    """Return the backends of torch.compile, without those of torch's own tests."""
+    names = torch._dynamo.list_backends(None)
+    return [name for name in names if "TESTING_ONLY" not in name and not _UNUSABLE.search(name)]
+
+
+def missing_package(backend: str) -> str | None:
+    """Return how to install what a backend needs besides torch; None if it is there."""
+    module, package = _NEEDS.get(backend, ("torch", "torch"))
+    return None if find_spec(module) else f"needs {module}: pip install {package}"
+
+
+_FAILURE_REMEDY = "Use compile=eager, or compile.on_failure=fallback to continue eager"
 _CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
 _MIN_CAPABILITY = (7, 0)
 
@@ -67,7 +99,7 @@ OnFailure = Literal["fail", "fallback"]
 OverBudget = Literal["fail", "warn"]
 
 
-class Compile(compile_base.Compilation):
+class Compile(Compilation):
     """torch.compile of a task, in place, so that parameter names in checkpoints get no prefix.
 
     Args:
@@ -119,7 +151,8 @@ class Compile(compile_base.Compilation):
         if mode == "reduce-overhead" and world.device.type != "cuda":
             message = "reduce_overhead records CUDA graphs and needs CUDA"
             raise ConfigError("compile", message, remedy="use compile=default")
-        compile_base.check_backend(backend)
+        if backend not in torch._dynamo.list_backends(None) or _UNUSABLE.search(backend):
+            raise unknown_name("compile.backend", "backend", backend, backend_names())
         # torch refuses both, and takes mode="default" for one.
         arguments: dict[str, Any] = {"options": dict(options)} if options else {}
         arguments |= {} if options and mode == "default" else {"mode": mode}
@@ -130,7 +163,7 @@ class Compile(compile_base.Compilation):
         self._scope: Scope = scope
         self._compiles_steps = optimizer
         self._hyperparameters: Hyperparameters = hyperparameters
-        self._steps: list[compile_base.EagerStep] = []
+        self._steps: list[CompiledStep] = []
         self._compiles_evaluation = evaluation
         self._same_random = same_random
         self._cache_dir = cache_dir
@@ -139,16 +172,16 @@ class Compile(compile_base.Compilation):
         self._exceeded: set[str] = set()  # budgets whose excess was reported
         self._evaluated: set[int] = set()  # ids of models whose evaluation is compiled
         self._num_updates = self._num_logged_limits = 0
+        self._compares = check
         self._has_run = False  # a micro-batch was compiled
         self._is_task_eager = False  # from some update on
-        self._monitor: CompileMonitor | None = None
+        self._monitor: checks.CompileMonitor | None = None
         self.is_on = True
-        self.checks = check
         self.reuses_memory = world.device.type == "cuda" and (
             mode in _CUDA_GRAPHS or bool((options or {}).get("triton.cudagraphs"))
         )
-        self.falls_back = on_failure == "fallback"
-        obstacle = compile_base.missing_package(backend)
+        self._falls_back = on_failure == "fallback"
+        obstacle = missing_package(backend)
         if obstacle is not None:
             self._fail_or_fall_back(f"{backend} {obstacle}", "compile.backend")
         if world.device.type == "cuda" and torch.cuda.get_device_capability(world.device) < _MIN_CAPABILITY:
@@ -164,7 +197,6 @@ class Compile(compile_base.Compilation):
         """Prepare the task to compile at its first call, and start the monitor."""
         if not self.is_on:
             return
-        import torch._dynamo
         import torch._functorch.config as autograd
         import torch._inductor.config as inductor
         import torch.fx.experimental._config as shapes
@@ -185,7 +217,7 @@ class Compile(compile_base.Compilation):
             folder = Path(self._cache_dir).absolute()
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
             os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-        self._monitor = CompileMonitor()
+        self._monitor = checks.CompileMonitor()
         for owner, method in parts_to_compile(task, self._scope):
             compile_in_place(owner, method, self._compiled)
 
@@ -203,11 +235,35 @@ class Compile(compile_base.Compilation):
     def force_eager(self) -> contextlib.AbstractContextManager[Any]:
         return torch.compiler.set_stance("force_eager")
 
-    def disable(self) -> None:
-        self.is_on = False
-        torch.compiler.set_stance("force_eager")
-        for step in self._steps:
-            step.disable()
+    def check_sharded(self, blocks: Sequence[nn.Module]) -> None:
+        if self.reuses_memory:
+            message = "CUDA graphs need weights that stay in place"
+            raise ConfigError("compile.mode", message, remedy="use compile=default")
+        if blocks and self.is_on and self._scope != "blocks":
+            message = "blocks that are sharded one by one are compiled one by one"
+            raise ConfigError("compile.scope", message, remedy="use compile.scope=blocks")
+
+    def begin(self, trainer: Trainer) -> None:
+        if not self.is_on:
+            return
+        try:
+            self.check_first(
+                partial(checks.first_gradients, trainer), trainer.plan, trainer.state.num_updates
+            )
+            reset_peak_memory(trainer.plan.world.device)  # the check is no part of the run
+        except CompileError as error:
+            message = str(error).rstrip(".")
+            if not self._falls_back:
+                raise type(error)(message, remedy=_FAILURE_REMEDY) from error
+            if trainer.plan.world.is_rank_zero:
+                log.warning("%s. Continuing eager", message)
+            self.is_on = False
+            torch.compiler.set_stance("force_eager")
+            for step in self._steps:
+                step.disable()
+
+    def check_first(self, first_gradients: Callable[[], Gradients], plan: Plan, num_updates: int) -> None:
+        checks.check_compiled(self, first_gradients, plan, num_updates, compares=self._compares)
 
     def forward_train(self, task: nn.Module, batch: Batch) -> Outcome:
         return self._call(task, batch)
@@ -218,8 +274,6 @@ class Compile(compile_base.Compilation):
         if is_eager or batch.num_samples == 1:
             with self.force_eager():
                 return task(batch)
-        import torch._dynamo
-
         for tensor in tensors_of(batch):
             torch._dynamo.maybe_mark_dynamic(tensor, 0)
         outcome = self._call(task, batch)
@@ -228,20 +282,20 @@ class Compile(compile_base.Compilation):
         self._evaluated.add(id(task.model))
         return outcome
 
-    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> compile_base.EagerStep:
+    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> EagerStep:
         if not self.compiles_steps:
-            return compile_base.EagerStep(optimizer)
+            return EagerStep(optimizer)
         arguments = {k: v for k, v in self._arguments.items() if k in ("backend", "mode", "options")}
-        self._steps.append(compile_step(optimizer, scheduled, arguments, self._hyperparameters))
-        return self._steps[-1]
+        step = compile_step(optimizer, scheduled, arguments, self._hyperparameters)
+        if isinstance(step, CompiledStep):
+            self._steps.append(step)
+        return step
 
     def check_recompiles(self, num_updates: int) -> None:
         self._num_updates = num_updates
         self._read("after update", steps_are_planned=all(step.is_warming_up for step in self._steps))
         self._has_run = True
-        if self.falls_back and not self._arguments["fullgraph"]:
-            import torch._dynamo
-
+        if self._falls_back and not self._arguments["fullgraph"]:
             # Dynamo runs what it cannot compile eager, because the caller's part before it must not run twice.
             torch._dynamo.config.suppress_errors = True
 
@@ -261,7 +315,7 @@ class Compile(compile_base.Compilation):
             self._record(self._monitor, when, **planned)
             self._check_limits(self._monitor.report())
 
-    def _record(self, monitor: CompileMonitor, when: str, **planned: bool) -> None:
+    def _record(self, monitor: checks.CompileMonitor, when: str, **planned: bool) -> None:
         for incident in monitor.read(self._num_updates, **planned):
             log.warning("recompiled %s %d: %s", when, self._num_updates, incident)
 
@@ -287,8 +341,6 @@ class Compile(compile_base.Compilation):
 
     def _compiled(self, function: Function) -> Function:
         """Return the compiled function. Calls that cannot be compiled are eager, if the config allows it."""
-        from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
-
         breakable: dict[str, Any] = {**self._arguments, "fullgraph": False}
         compiled = torch.compile(function, **self._arguments)
 
@@ -309,7 +361,7 @@ class Compile(compile_base.Compilation):
                 # Without fullgraph, a part of the function has already run, and must not run twice.
                 if is_out_of_memory(error) or not self._arguments["fullgraph"]:
                     raise
-                self._fail_or_continue_eager(failure_message(error), error)
+                self._fail_or_continue_eager(checks.failure_message(error), error)
             return call(*args, **kwargs)  # nothing of the function has run yet
 
         return call
@@ -326,17 +378,15 @@ class Compile(compile_base.Compilation):
 
         Raises:
             CompileError: `compile.on_failure` is not `fallback`, or no micro-batch has run yet: then all ranks must
-                continue in one way (`try_compiled`).
+                continue in one way (`begin`).
         """
-        if not (self._has_run and self.falls_back):
-            raise CompileError(
-                message, remedy=compile_base.FAILURE_REMEDY if self._has_run else ""
-            ) from cause
+        if not (self._has_run and self._falls_back):
+            raise CompileError(message, remedy=_FAILURE_REMEDY if self._has_run else "") from cause
         log.warning("%s. Continuing eager after update %d", message, self._num_updates)
         self._is_task_eager = True
 
     def _fail_or_fall_back(self, message: str, key: str = "compile") -> None:
-        if not self.falls_back:
+        if not self._falls_back:
             raise ConfigError(key, message)
         log.warning("%s: %s; continuing eager", key, message)
         self.is_on = False

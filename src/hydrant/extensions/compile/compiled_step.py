@@ -4,7 +4,7 @@ Each group has its own 0-dim float64 tensor for the learning rate, which is writ
 torch computes the same, bit for bit, as with a Python number. Its weight decay is a tensor too, so that all jobs of a
 sweep share the compiled code. On CUDA these tensors, and the numbers in the optimizer's state, are on the device, so
 that a CUDA graph can hold the whole step. Which optimizers compile once was found by experiment, which
-tests/training/compile/test_compiled_step.py repeats; docs/internals/compiled-updates.md shows it as a table.
+tests/extensions/compile/test_compiled_step.py repeats; docs/internals/compiled-updates.md shows it as a table.
 """
 
 import contextlib
@@ -17,11 +17,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch._dynamo import mark_static_address
+from torch._dynamo.utils import counters
 from torch.optim import Optimizer
 
 from hydrant.errors import log
 from hydrant.optimizers.scheduled_fields import get_field, set_field
-from hydrant.training.compile.base import EagerStep
+from hydrant.training.compilation import EagerStep
 
 BETAS = ("betas.0", "betas.1")
 TENSOR_FIELDS = {
@@ -249,6 +251,7 @@ class CompiledStep(EagerStep):
 
     @property
     def is_warming_up(self) -> bool:
+        """Whether the next calls may compile as planned."""
         return self._as_tensors and self._num_calls <= NUM_WARMUP_CALLS
 
     def __call__(self) -> None:
@@ -267,6 +270,7 @@ class CompiledStep(EagerStep):
             self._call_compiled()
 
     def disable(self) -> None:
+        """Run eager from now on."""
         self._is_compiled = False
         self._use_numbers()
 
@@ -281,8 +285,6 @@ class CompiledStep(EagerStep):
             self.disable()
 
     def _call_compiled(self) -> None:
-        from torch._dynamo.utils import counters
-
         self._num_calls += 1
         num_graphs = counters["stats"]["unique_graphs"]
         with torch.no_grad(), self._decay.replace_optimizer_decay():
@@ -311,8 +313,6 @@ class CompiledStep(EagerStep):
         """
         if self._is_state_placed:
             return
-        from torch._dynamo import mark_static_address
-
         for group, states in self._states():
             device = _device(group)
             for owner in (group, *states):

@@ -22,10 +22,10 @@ from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant import cli
 from hydrant.config.instantiate import instantiate_node
+from hydrant.extensions.compile.compiled_step import COMPILED as COMPILED_OPTIMIZERS
+from hydrant.extensions.compile.compiled_step import NUM_WARMUP_CALLS, compile_step, optimizer_name, why_eager
 from hydrant.optimizers.scheduled_fields import ScheduledField
-from hydrant.training.compile.base import EagerStep
-from hydrant.training.compile.compiled_step import COMPILED as COMPILED_OPTIMIZERS
-from hydrant.training.compile.compiled_step import NUM_WARMUP_CALLS, compile_step, optimizer_name, why_eager
+from hydrant.training.compilation import EagerStep
 
 UPDATES = 8
 COMPILE = ("compile=default", "compile.backend=aot_eager", "compile.optimizer=true")
@@ -332,19 +332,8 @@ def test_a_step_that_becomes_eager_counts_its_steps_on_the_host(capturable: bool
         assert isinstance(optimizer.param_groups[0]["lr"], float)
 
 
-ON_FAKE_CUDA = (
-    "adadelta",
-    "adagrad",
-    "adam",
-    "adamax",
-    "adamw",
-    "lamb",
-    "nadam",
-    "radam",
-    "rmsprop",
-    "rprop",
-    "sgd",
-)
+ON_FAKE_CUDA = ("adadelta", "adagrad", "adam", "adamax", "adamw", "lamb", "nadam", "radam", "rmsprop",
+                "rprop", "sgd")  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 """`hydrant diagnose`: find graph breaks, the failing stage of torch.compile, and the smallest failing graph.
+`hydrant backends`: say of each backend of torch.compile whether it runs here.
 
 The configs that it compares differ from the given one only in `compile`. Each stage is tried in a new process.
 """
@@ -6,29 +7,36 @@ The configs that it compares differ from the given one only in `compile`. Each s
 import contextlib
 import copy
 import io
+import linecache
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch._dynamo
 from torch import Tensor
 
+from hydrant.commands.registry import page
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags
 from hydrant.config.compose import compose, uncompiled
 from hydrant.errors import CompileError, CompileMismatch, ConfigError, location, typed_line
+from hydrant.extensions.compile import checks
+from hydrant.extensions.compile.compiled_task import backend_names, missing_package
 from hydrant.optimizers.clipping import exceeds_distance
 from hydrant.records.answers import Answer
 from hydrant.sweeps.fork_server.call import ProcessDied, check_num_updates, run_isolated
-from hydrant.terminal.console import notice, tell
-from hydrant.training.compile.base import Incident, parse_frames
+from hydrant.terminal.console import emit, notice, tell
+from hydrant.training.compilation import Incident
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.micro_batch import scratch_trainer
-from hydrant.training.prepare.verify_compile import check_compiled, check_repeatable, first_gradients
 
 Verdict = Literal["ok", "differs", "error"]
 
@@ -68,12 +76,10 @@ def graph_breaks(config: Mapping[str, Any], reads_scalars: bool) -> list[Inciden
 
     With `reads_scalars`, Dynamo also traces code that reads numbers from tensors, and so reaches later breaks.
     """
-    import torch._dynamo
-
     torch._dynamo.config.capture_scalar_outputs = reads_scalars
     with scratch_trainer(prepare(config)) as trainer:
         with contextlib.suppress(Exception):  # the stages report failures
-            first_gradients(trainer)
+            checks.first_gradients(trainer)
         trainer.plan.compilation.check_recompiles(0)
         return trainer.plan.compilation.report().graph_breaks
 
@@ -82,10 +88,11 @@ def try_stage(config: Mapping[str, Any], name: str) -> Stage:
     """Compute loss and gradients of a first micro-batch and compare them with eager."""
     with scratch_trainer(prepare(config)) as trainer:
         try:
-            if trainer.plan.compilation.is_on:
-                check_compiled(trainer)
+            plan, gradients = trainer.plan, partial(checks.first_gradients, trainer)
+            if plan.compilation.is_on:
+                plan.compilation.check_first(gradients, plan, 0)
             else:
-                check_repeatable(trainer)
+                checks.check_repeatable(gradients, plan)
         except CompileMismatch as error:
             return Stage(name, "differs", str(error))
         except CompileError as error:
@@ -121,13 +128,11 @@ def find_smallest_failure(
         traced: the config whose graphs are captured.
         verdict: how it fails: with an `error`, or the result `differs` from eager.
     """
-    from torch._dynamo import register_backend
-
-    register_backend(_capture_backend, name=_CAPTURE)
+    torch._dynamo.register_backend(_capture_backend, name=_CAPTURE)
     settings, captured = failing["compile"], {**traced["compile"], "backend": _CAPTURE}
     with scratch_trainer(prepare({**traced, "compile": captured})) as trainer:
         with contextlib.suppress(Exception):  # keep the graphs captured before the error
-            first_gradients(trainer)
+            checks.first_gradients(trainer)
         fails = _failure_test(settings, verdict, trainer.plan.precision.tolerance)
         with (
             trainer.plan.precision.autocast(),
@@ -220,7 +225,7 @@ def _discard(*_: object) -> None: ...
 
 def _line_of(stack: str) -> str:
     """Return file:line of the innermost frame outside torch, else of the innermost one, or "" if there is none."""
-    frames = parse_frames(stack)
+    frames = checks.parse_frames(stack)
     outside = [(file, line) for file, line in frames if f"{os.sep}torch{os.sep}" not in file] or frames
     return f"{outside[-1][0]}:{outside[-1][1]}" if outside else ""
 
@@ -263,11 +268,21 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "findings": diagnosis.findings(),
         "compile": diagnosis.config["compile"],
-        "graph_breaks": [asdict(b) | {"code": b.code} for b in diagnosis.breaks],
-        "graph_breaks_behind": [asdict(b) | {"code": b.code} for b in diagnosis.breaks_behind],
+        "graph_breaks": _as_json(diagnosis.breaks),
+        "graph_breaks_behind": _as_json(diagnosis.breaks_behind),
         "stages": [{"name": s.name, "verdict": s.verdict, "message": s.message} for s in diagnosis.stages],
         "culprit": failure if isinstance(failure, str | None) else asdict(failure),
     }
+
+
+def _as_json(breaks: Sequence[Incident]) -> list[dict[str, Any]]:
+    return [asdict(incident) | {"code": _code_at(incident.location)} for incident in breaks]
+
+
+def _code_at(location: str) -> str:
+    """Return the line of code at file:line."""
+    file, _, line = location.rpartition(":")
+    return linecache.getline(file, int(line)).strip() if line.isdigit() else ""
 
 
 def as_text(diagnosis: Diagnosis) -> str:
@@ -299,7 +314,7 @@ def _stages(stages: Sequence[Stage]) -> list[str]:
 def _breaks(title: str, breaks: Sequence[Incident]) -> list[str]:
     lines = ["", f"{title}: {len(breaks) or 'none'}"]
     for incident in breaks:
-        lines.append(f"  {_short(incident.location)}  {incident.code}")
+        lines.append(f"  {_short(incident.location)}  {_code_at(incident.location)}")
         lines += [f"      {incident.reason}", *([f"      -> {incident.remedy}"] if incident.remedy else [])]
     return lines
 
@@ -431,3 +446,37 @@ def _find_smallest_failure(variants: Variants, stages: Sequence[Stage]) -> Small
     config = variants.checked if backend == variants.backend else variants.with_backend(backend)
     result = run_isolated(find_smallest_failure, config, variants.with_backend("eager"), last.verdict)
     return f"PyTorch's minifier died: {result}" if isinstance(result, ProcessDied) else result
+
+
+class Backends(Answer):
+    """The backends of torch.compile.
+
+    Attributes:
+        backends: What each lacks; null if it is ready.
+    """
+
+    backends: Mapping[str, str | None]
+
+
+def backends(arguments: Sequence[str]) -> int:
+    """Print the backends and return the exit status."""
+    Flags("backends").split(arguments)
+    obstacles = obstacles_of_backends()
+    rows = (f"  {name}  {obstacle or 'ready'}" for name, obstacle in obstacles.items())
+    tell(page("\n".join(rows)), Backends(obstacles), emit)
+    return 0
+
+
+def obstacles_of_backends() -> dict[str, str | None]:
+    """Return what each backend of torch.compile lacks on this machine; None if it is ready."""
+    names = sorted(backend_names(), key=lambda name: (name != "inductor", name))
+    return {name: _obstacle(name) for name in names}
+
+
+def _obstacle(name: str) -> str | None:
+    if name == "inductor" and not torch.cuda.is_available():
+        has_compiler = shutil.which("g++") or shutil.which("clang++")
+        return None if has_compiler else "needs a C++ compiler: apt install g++"
+    if name == "inductor":
+        return None if find_spec("triton") else "needs triton, which comes with torch for CUDA"
+    return missing_package(name)

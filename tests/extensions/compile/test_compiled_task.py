@@ -70,13 +70,8 @@ def test_one_graph_computes_the_same_as_eager(words: tuple[str, ...], tolerance:
     assert content["graphs"] == 2 + compiles_step  # training, evaluation and the optimizer step
     assert content["graph_breaks"] == content["recompiles"] == []
     assert [incident["guard"] for incident in content["planned"]] == ["GLOBAL_STATE changed: grad_mode"]
-    assert summary(compiled)["compile"].keys() == {
-        "graphs",
-        "graph_breaks",
-        "recompiles",
-        "seconds",
-        "cold_seconds",
-    }
+    counts = {"graphs", "graph_breaks", "recompiles", "seconds", "cold_seconds"}
+    assert summary(compiled)["compile"].keys() == counts
 
 
 @pytest.mark.parametrize(
@@ -324,12 +319,8 @@ def test_a_backend_that_raises_or_computes_wrong_is_detected_before_the_first_up
 def test_the_steps_are_eager_too_after_a_fallback_before_the_first_update(
     net: Callable[[str], tuple[str, ...]], train: Train
 ) -> None:
-    words = (
-        "compile=default",
-        "compile.backend=wrong",
-        "compile.optimizer=true",
-        "compile.on_failure=fallback",
-    )
+    words = ("compile=default", "compile.backend=wrong", "compile.optimizer=true",
+             "compile.on_failure=fallback")  # fmt: skip
     state = training(train(*net("plain"), *words))["optimization"]
     assert state["steps"] == {"main": {"is_compiled": False}}
     assert isinstance(state["optimizers"]["main"]["param_groups"][0]["lr"], float)
@@ -416,13 +407,8 @@ def test_an_error_of_torch_compile_in_a_later_update_names_the_remedy(
 def test_torch_s_limit_is_logged_in_evaluations_too(
     net: Callable[[str], tuple[str, ...]], train: Train
 ) -> None:
-    words = (
-        "compile=dynamo",
-        "compile.evaluation=true",
-        "compile.fullgraph=false",
-        "duration=10",
-        "eval_every=1",
-    )
+    words = ("compile=dynamo", "compile.evaluation=true", "compile.fullgraph=false", "duration=10",
+             "eval_every=1")  # fmt: skip
     folder = train(*net("changing in evaluation"), *words)
     [limit] = report(folder)["limits"]
     assert (folder / "train.log").read_text().count(limit["guard"]) == 1

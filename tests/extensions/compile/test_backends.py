@@ -1,4 +1,4 @@
-"""`hydrant list backends` says of each backend of torch.compile whether it runs here; one that does not is refused."""
+"""`hydrant backends` says of each backend of torch.compile whether it runs here; one that does not is refused."""
 
 from pathlib import Path
 
@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from hydrant import cli
-from hydrant.extensions.editor.list import backends
+from hydrant.extensions.compile.command import obstacles_of_backends
 
-READY = [name for name, obstacle in backends().items() if obstacle is None and name != "inductor"]
-OTHERS = {name: obstacle for name, obstacle in backends().items() if obstacle is not None}
+OBSTACLES = obstacles_of_backends()
+READY = [name for name, obstacle in OBSTACLES.items() if obstacle is None and name != "inductor"]
 
 
 @pytest.mark.filterwarnings("ignore")  # TorchScript warns that it is deprecated
@@ -29,7 +29,7 @@ def test_a_backend_that_is_ready_compiles_a_model(name: str) -> None:
 def test_a_backend_whose_package_is_missing_is_refused_before_the_start(
     name: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    obstacle = OTHERS.get(name)
+    obstacle = OBSTACLES.get(name)
     if obstacle is None:
         pytest.skip("its package is installed")
     words = (

@@ -1,1 +1,0 @@
-"""torch.compile of the task and of the optimizer steps, and the report of what it compiled."""

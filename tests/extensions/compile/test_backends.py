@@ -32,14 +32,8 @@ def test_a_backend_whose_package_is_missing_is_refused_before_the_start(
     obstacle = OBSTACLES.get(name)
     if obstacle is None:
         pytest.skip("its package is installed")
-    words = (
-        "train",
-        "tracker=local",
-        "compile=default",
-        f"compile.backend={name}",
-        "duration=1",
-        "model.hidden=[4]",
-    )
+    words = ("train", "tracker=local", "compile=default", f"compile.backend={name}", "duration=1",
+             "model.hidden=[4]")  # fmt: skip
     assert cli.main([*words]) == 2
     assert f"compile.backend: {name} {obstacle}" in capsys.readouterr().err
     assert not list(workdir.iterdir())

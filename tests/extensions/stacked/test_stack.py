@@ -165,10 +165,8 @@ def test_a_lane_that_leaves_changes_no_other() -> None:
             assert all(
                 torch.equal(p, q) for p, q in zip(one.task.parameters(), same.task.parameters(), strict=True)
             )
-            assert (
-                one.optimizers.state_dict()["optimizers"].keys()
-                == same.optimizers.state_dict()["optimizers"].keys()
-            )
+            states = [run.optimizers.state_dict()["optimizers"].keys() for run in (one, same)]
+            assert states[0] == states[1]
 
 
 def test_a_lane_reads_the_samples_of_its_run() -> None:
@@ -179,10 +177,8 @@ def test_a_lane_reads_the_samples_of_its_run() -> None:
             stacked = list(stream.micro_batches(update))
             for lane, alone in enumerate(trainers[3:]):
                 for ours, theirs in zip(stacked, alone.stream.micro_batches(update), strict=True):
-                    assert all(
-                        torch.equal(a[lane], b)
-                        for a, b in zip(tensors_of(ours), tensors_of(theirs), strict=True)
-                    )
+                    pairs = zip(tensors_of(ours), tensors_of(theirs), strict=True)
+                    assert all(torch.equal(a[lane], b) for a, b in pairs)
 
 
 @pytest.mark.parametrize(("data", "num_chunks"), [("", 3), ("data=synthetic data.input_shape=[3,88,88]", 8)])
@@ -207,9 +203,8 @@ def test_lanes_on_the_same_data_are_read_by_one_call(
     for lane, of_lane in enumerate(expected):
         for ours, theirs in zip(stacked, of_lane, strict=True):
             for one, other in zip(ours, theirs, strict=True):
-                assert all(
-                    torch.equal(a[lane], b) for a, b in zip(tensors_of(one), tensors_of(other), strict=True)
-                )
+                pairs = zip(tensors_of(one), tensors_of(other), strict=True)
+                assert all(torch.equal(a[lane], b) for a, b in pairs)
 
 
 @pytest.mark.parametrize("sizes", ["all", "{0: 20, 2: 200}"])
@@ -235,9 +230,8 @@ def test_a_chunk_holds_few_samples_however_many_an_update_has(
     for lane, of_lane in enumerate(expected):
         for ours, theirs in zip(stacked, of_lane, strict=True):
             for one, other in zip(ours, theirs, strict=True):
-                assert all(
-                    torch.equal(a[lane], b) for a, b in zip(tensors_of(one), tensors_of(other), strict=True)
-                )
+                pairs = zip(tensors_of(one), tensors_of(other), strict=True)
+                assert all(torch.equal(a[lane], b) for a, b in pairs)
 
 
 class Branching(nn.Module):

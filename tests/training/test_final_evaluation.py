@@ -110,11 +110,8 @@ def test_every_end_is_tested(
 ) -> None:
     if words[0] != "eval_every=null":
         best_at(monkeypatch, 8)
-    row = rows(
-        train(
-            *WORDS, "test_at_end=true", "duration=16" if words[0].startswith("patience") else "seed=0", *words
-        )
-    )[-1]
+    length = "duration=16" if words[0].startswith("patience") else "seed=0"
+    row = rows(train(*WORDS, "test_at_end=true", length, *words))[-1]
     assert (row["num_updates"], row["test/num_updates"]) == (num_updates, tested)
     if words == ("save_every=null",):
         assert "test of the last update, 12, because the best, 8, is not saved: " in capsys.readouterr().out

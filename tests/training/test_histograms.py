@@ -100,13 +100,8 @@ def test_tensorboard_shows_them(train: Train) -> None:
 @pytest.mark.extension
 @pytest.mark.slow
 def test_they_cause_no_compilation_and_no_graph_break(train: Train) -> None:
-    words = (
-        *SHORT,
-        "compile=aot_eager",
-        "compile.optimizer=true",
-        "micro_batch_size=32",
-        "max_grad_norm=0.5",
-    )
+    words = (*SHORT, "compile=aot_eager", "compile.optimizer=true", "micro_batch_size=32",
+             "max_grad_norm=0.5")  # fmt: skip
     reports = [summary(train(*words, *more, name=n))["compile"]
                for n, more in {"with": (), "without": ("histogram_every=null",)}.items()]  # fmt: skip
     assert (reports[0]["recompiles"], reports[0]["graph_breaks"]) == (0, 0)

@@ -58,11 +58,8 @@ def comparable_table(study: Path) -> list[dict[str, str]]:
 def test_a_mixed_sweep_is_planned_and_leaves_what_it_leaves_alone(
     workdir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = (
-        "optimizer=sgd,adamw,lbfgs",
-        "seed=0,1",
-        "hydra.sweep.subdir=${hydra:runtime.choices.optimizer}-${seed}",
-    )
+    subdir = "hydra.sweep.subdir=${hydra:runtime.choices.optimizer}-${seed}"
+    words = ("optimizer=sgd,adamw,lbfgs", "seed=0,1", subdir)
     assert run_sweep(workdir, *STACKED, *words, "name=stacked") == 0
     output = capfd.readouterr().out
     assert output.startswith(

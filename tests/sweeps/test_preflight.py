@@ -46,7 +46,7 @@ def test_jobs_that_differ_in_numbers_are_checked_as_each_alone(workdir: Path) ->
     """One is prepared; of the others only the optimizers and schedules are made."""
     words = [
         [lr, *others]
-        for lr in ("optimizer.lr=0.1", "optimizer.lr=-1.0", "optimizer.lr=0.2")
+        for lr in ("optimizer.lr=0.1", "optimizer.lr=0.2", "optimizer.lr=-1.0", "optimizer.lr=1e300")
         for others in (["seed=1"], ["scheduler.warmup=2ep"], ["scheduler.warmup=-1"], ["scheduler=plateau"],
                        ["scheduler=plateau", "scheduler.metric=val/nothing"], ["optimizer=sgd"],
                        ["model.dropout=0.5"], ["duration=1"], ["max_grad_norm=1.0"],

@@ -56,7 +56,7 @@ def check_arguments(key: str, node: Mapping[Any, Any]) -> None:
     hints = {**type_hints_of(target), **HYDRA_KEYS}
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     checked = node
-    if _awaits_optimizer(target, parameters, node):  # its arguments may be durations, for which 1 is checked
+    if awaits_optimizer(target, node):  # its arguments may be durations, for which 1 is checked
         checked = converted(node, lambda _: 1)
     for name, value in checked.items():
         if not isinstance(name, str) or not (name in parameters or name in HYDRA_KEYS or takes_any):
@@ -76,10 +76,10 @@ def check_arguments(key: str, node: Mapping[Any, Any]) -> None:
         _check_complete(key, node, parameters)
 
 
-def _awaits_optimizer(target: Any, parameters: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+def awaits_optimizer(target: Any, node: Mapping[str, Any]) -> bool:
     """Whether a target is a scheduler with a `step` method, or a function that returns one."""
     is_torch = inspect.isclass(target) and any(base.__name__ == "LRScheduler" for base in target.__mro__)
-    by_name = "optimizer" in parameters and "optimizer" not in node
+    by_name = "optimizer" in inspect.signature(target).parameters and "optimizer" not in node
     return is_torch or hasattr(target, "get_updated_values") or by_name
 
 

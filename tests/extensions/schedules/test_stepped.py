@@ -303,14 +303,20 @@ def test_user_schedulers_run_resume_and_preview(
 
 def test_a_function_of_a_user_takes_durations(user_module: UserModule, train: Train) -> None:
     user_module("user_schedulers", USER_SCHEDULERS)
-    folder = train(
-        *SHORT, "allow_targets=[user_schedulers]", "scheduler=stepped", "scheduler.fn._target_=user_schedulers.halving",
-        "+scheduler.fn.lengths=[25%,50%]", "scheduler.every=2",
-    )  # fmt: skip
-    lrs = [
-        row["optim/lr"] for row in training_rows(folder)
-    ]  # 25% and 50% of 12 updates are 1 and 3 whole steps
-    assert lrs == [1e-3] * 2 + [5e-4] * 4 + [2.5e-4] * 6
+    stepped = (
+        "scheduler=stepped",
+        "scheduler.fn._target_=user_schedulers.halving",
+        "+scheduler.fn.lengths=[25%,50%]",
+    )
+    alone = (
+        "~scheduler",
+        "+scheduler={_target_: user_schedulers.halving, _partial_: true, lengths: [25%,50%]}",
+    )
+    every_second = [1e-3] * 2 + [5e-4] * 4 + [2.5e-4] * 6  # 25% and 50% of 12 updates are 1 and 3 whole steps
+    every_one = [1e-3] * 3 + [5e-4] * 3 + [2.5e-4] * 6
+    for words, expected in (((*stepped, "scheduler.every=2"), every_second), (alone, every_one)):
+        folder = train(*SHORT, f"name={len(words)}", "allow_targets=[user_schedulers]", *words)
+        assert [row["optim/lr"] for row in training_rows(folder)] == expected
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Build the hooks of a config, and check that they fit the run.
 import inspect
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,13 +15,14 @@ from torch.optim import Optimizer
 
 from hydrant.batch import Outcome
 from hydrant.clock import Clock
-from hydrant.config.instantiate import as_config_error, check_arguments, instantiate_node
+from hydrant.config.instantiate import as_config_error, awaits_optimizer, check_arguments, instantiate_node
 from hydrant.errors import ConfigError, check_known, prefix_error_keys, suggestion
-from hydrant.installation import listeners
+from hydrant.installation import entry_points, listeners
 from hydrant.optimizers import scheduled_fields
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
+from hydrant.safety.targets import locate
 from hydrant.schedules import Schedule
 from hydrant.training.compilation import Compilation, EagerStep
 from hydrant.training.distributed.world import World
@@ -65,9 +67,16 @@ def make_schedules(
             if schedule is None or other != node:
                 key = scheduled_fields.config_key(name, field)
                 with as_config_error(key, node), prefix_error_keys(f"{key}."):
-                    schedule = instantiate_node(node)(clock)
+                    schedule = _make_schedule(node, clock)
             made[name][field] = schedule
     return made
+
+
+def _make_schedule(node: Mapping[str, Any], clock: Clock) -> Any:
+    make, target = instantiate_node(node), locate(node["_target_"], "_target_")
+    for adapter in entry_points("hydrant.schedules").values() if awaits_optimizer(target, node) else ():
+        make = partial(adapter.load(), fn=make, every=1)
+    return make(clock)
 
 
 def flat_schedules(schedules: scheduled_fields.Schedules) -> dict[str, scheduled_fields.AnySchedule]:

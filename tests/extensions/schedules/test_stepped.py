@@ -315,7 +315,7 @@ def test_a_function_of_a_user_takes_durations(user_module: UserModule, train: Tr
     every_second = [1e-3] * 2 + [5e-4] * 4 + [2.5e-4] * 6  # 25% and 50% of 12 updates are 1 and 3 whole steps
     every_one = [1e-3] * 3 + [5e-4] * 3 + [2.5e-4] * 6
     for words, expected in (((*stepped, "scheduler.every=2"), every_second), (alone, every_one)):
-        folder = train(*SHORT, f"name={len(words)}", "allow_targets=[user_schedulers]", *words)
+        folder = train(*SHORT, "allow_targets=[user_schedulers]", *words, name=f"{len(words)}")
         assert [row["optim/lr"] for row in training_rows(folder)] == expected
 
 

@@ -19,7 +19,7 @@ ROWS, BAR = "rows of metrics.jsonl", "the progress bar"
 ACCURACY = "metrics: the accuracy of every batch"
 MEANS = "metrics: means of loss and accuracy, added up at every update"
 LOCAL = ("optimizer.fused=true", f"log_every={LOG_EVERY}", "tracker=local")
-PROGRESS_BAR = [f"hydrant.terminal.progress_bar.ProgressBar.{name}" for name in ("advance", "log")]
+PROGRESS_BAR = [f"hydrant.extensions.progress.ProgressBar.{name}" for name in ("advance", "log")]
 RUNS = {
     ROWS: hydrant(*LOCAL, switched=["hydrant.runs.record.JsonLines.append"]),
     "rows to W&B, offline": hydrant(

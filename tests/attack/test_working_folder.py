@@ -47,6 +47,7 @@ READING = [
     ["stop", "run"],
     ["docs", "sweeps"],
     ["list"],
+    ["backends"],
     ["explain", "optimizer=adamw"],
     ["schema", "--out=schemas"],
     ["trust", "--list"],

@@ -19,7 +19,7 @@ from planted import write_run, write_study_record
 from repository import ROOT
 
 from hydrant import cli
-from hydrant.extensions.study.report import Record, results_table
+from hydrant.extensions.study.report import Report, results_table
 from hydrant.extensions.study.trials import read_budget
 from hydrant.extensions.study.verdict import Results, Rule, Verdict, estimate, find_verdict, judge, spread
 
@@ -63,7 +63,7 @@ def test_the_guide_to_studies_shows_the_end_of_one() -> None:
         to_json=lambda folder, is_running: content,
         continuing=lambda: None,
     )
-    printed = Record.closing_lines(cast(Any, study), Path("multirun/best_optimizer"))
+    printed = Report.closing_lines(cast(Any, study), Path("multirun/best_optimizer"))
     page = "docs/guides/study.md"
     [shown] = [text for text in blocks(page, "text") if text.startswith("Undecided: ")]
     assert without_seconds(shown.splitlines()) == without_seconds(printed[-2:])

@@ -31,7 +31,7 @@ def test_bf16_true_is_the_plain_loop_bit_for_bit(train: Train) -> None:
     model = task.model.to(torch.bfloat16)
     settings = {k: v for k, v in p.config["optimizer"].items() if not k.startswith("_")}
     settings["fused"] = True
-    optimizer, stream = torch.optim.AdamW(model.parameters(), **settings), p.train.stream(p.spec)
+    optimizer, stream = torch.optim.AdamW(model.parameters(), **settings), p.data.train.stream(p.spec)
     for n in range(6):
         (batch,) = stream.micro_batches(n)
         seeding.seed_micro_step(0, n, 0, torch.device("cpu"))

@@ -112,7 +112,7 @@ def test_limits_apply_to_the_splits_of_a_fold() -> None:
 
 def test_the_fold_does_not_depend_on_the_seed_of_the_run() -> None:
     def inputs(*words: str) -> Tensor:
-        val: Any = planned(data(), "folds=4", "fold=1", *words).val
+        val: Any = planned(data(), "folds=4", "fold=1", *words).data.val
         return val.inputs
 
     assert torch.equal(inputs("seed=0"), inputs("seed=1"))

@@ -95,7 +95,6 @@ ASKED = {
     "precision=32-true": "precision=fp32",
     "precision=32": "precision=fp32",
     "trainer.precision=16-mixed": "precision=fp16",
-    "model=resnet18": "model=timm model.name=resnet18",
     "model=vit_b_16": "~model '+model={_target_: torchvision.models.vit_b_16, num_classes: ${data.num_classes}}'",
     "compile=true": "compile=default",
     "fp16=true": "precision=fp16",

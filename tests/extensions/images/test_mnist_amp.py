@@ -35,7 +35,7 @@ def test_equals_the_plain_loop_bit_for_bit(
     half = precision == "fp16"
     scaler, stream = (
         torch.amp.GradScaler(device.type, init_scale=1024.0, enabled=half),
-        p.train.stream(p.spec),
+        p.data.train.stream(p.spec),
     )
     for n in range(total):
         (batch,) = stream.micro_batches(n)

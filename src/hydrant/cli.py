@@ -57,15 +57,15 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         known = commands().get("".join(arguments[:1]))
         is_users = known is not None and known.runs_own_code and is_in_user_code(error)
-        if told := _told(error, is_users=is_users):
-            return console.say_error(str(told), told.exit_status, told.key, told.advice)
+        if shown := _shown_error(error, is_users=is_users):
+            return console.say_error(str(shown), shown.exit_status, shown.key, shown.advice)
         if not console.wants_json():
             raise
         traceback.print_exc()
         return console.say_error(typed_line(error), 1)
 
 
-def _told(error: Exception, *, is_users: bool) -> HydrantError | None:
+def _shown_error(error: Exception, *, is_users: bool) -> HydrantError | None:
     """Return an error as one for the user; None for a fault, whose traceback is shown."""
     match error:
         case HydrantError():

@@ -22,11 +22,9 @@ from hydrant.errors import (
 from hydrant.files.plain_values import check_value, hints_of, leaves, with_floats
 from hydrant.safety.targets import locate, positional_arguments, target_nodes
 
-_Conversion = Literal["none", "partial", "object", "all"]
-HYDRA_KEYS = dict[str, Any](
-    _target_=str, _partial_=bool, _recursive_=bool, _args_=list, _convert_=_Conversion
-)
-"""The keys of a node that are no arguments, and their types."""
+_Convert = Literal["none", "partial", "object", "all"]
+HYDRA_KEYS = dict[str, Any](_target_=str, _partial_=bool, _recursive_=bool, _args_=list, _convert_=_Convert)
+"""The types of the keys of a node that are no arguments. Whatever `_convert_` says, lists and mappings are plain."""
 
 
 def check_signatures(config: Mapping[str, Any]) -> None:

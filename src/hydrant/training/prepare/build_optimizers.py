@@ -74,8 +74,9 @@ def make_schedules(
 
 def _make_schedule(node: Mapping[str, Any], clock: Clock) -> Any:
     make, target = instantiate_node(node), locate(node["_target_"], "_target_")
-    for adapter in entry_points("hydrant.schedules").values() if awaits_optimizer(target, node) else ():
-        make = partial(adapter.load(), fn=make, every=1)
+    stepped = entry_points("hydrant.schedules").get("stepped")
+    if stepped and awaits_optimizer(target, node):
+        make = partial(stepped.load(), fn=make, every=1)
     return make(clock)
 
 

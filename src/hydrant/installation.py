@@ -42,7 +42,8 @@ def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
     return points
 
 
-def named_packages(group: str) -> list[str]:
+@cache
+def named_packages(group: str) -> Sequence[str]:
     """Return the packages that entry points of a group name, under whatever names."""
     return sorted({point.value for point in _installed().select(group=group)})
 

@@ -78,6 +78,7 @@ def hide(names: Collection[str]) -> None:
     left = metadata.EntryPoints(point for point in points if not named.match(point.value))
     installation._installed = lambda: left
     installation.entry_points.cache_clear()
+    installation.named_packages.cache_clear()
 
 
 def call(*words: str, **variables: str) -> int:

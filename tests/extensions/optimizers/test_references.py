@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
-from hydrant.extensions.optimizers.matrices import COEFFICIENTS
+from hydrant.extensions.optimizers import COEFFICIENTS
 
 
 def mars(w: Tensor, steps: Updates) -> Tensor:

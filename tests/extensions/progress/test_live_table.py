@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hydrant.extensions.progress.table import live_display
+from hydrant.extensions.progress import live_display
 
 
 class Terminal(io.StringIO):
@@ -38,7 +38,7 @@ class Terminal(io.StringIO):
 def test_printed_text_appears_above_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, widths = Terminal(), list[int]()
     monkeypatch.setattr("sys.stdout", terminal)
-    monkeypatch.setattr("hydrant.extensions.progress.table._DRAW_SECONDS", 0.01)
+    monkeypatch.setattr("hydrant.extensions.progress._TABLE_SECONDS", 0.01)
 
     def lines(width: int, height: int) -> Sequence[str]:
         widths.append(width)

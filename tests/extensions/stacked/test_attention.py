@@ -12,7 +12,7 @@ from lanes import BASE, GPT, SEEDS, VIT, trainers_of
 from operations import Names
 from torch import Tensor, nn
 
-from hydrant.extensions.stacked.functions import fold_attention
+from hydrant.extensions.stacked.forward import fold_attention
 from hydrant.extensions.stacked.lanes import CannotStack
 from hydrant.extensions.stacked.stack import Stack
 from hydrant.training.loop import make_update

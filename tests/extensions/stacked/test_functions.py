@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hydrant.extensions.stacked.functions import StackedFunctions
+from hydrant.extensions.stacked.forward import StackedFunctions
 
 LANES, IN, OUT = 3, 5, 4
 

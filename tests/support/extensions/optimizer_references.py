@@ -8,7 +8,7 @@ from configs import optimizer_node
 from torch import Tensor, nn
 
 from hydrant.config.instantiate import instantiate_node
-from hydrant.extensions.optimizers.matrices import COEFFICIENTS
+from hydrant.extensions.optimizers import COEFFICIENTS
 
 UPDATES = 50
 

@@ -1,19 +1,23 @@
 """The progress of a run: a bar on a terminal or, with the run's pictures, below the cell of a notebook.
 
-IPython is imported only there.
+IPython is imported only there. For a sweep, the table of its runs, drawn again while they run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from hydrant.errors import HydrantError
+from hydrant.sweeps.plan import sparing
+from hydrant.sweeps.results_table import styled
 from hydrant.terminal.console import Progress, console, format_duration, is_terminal
 from hydrant.terminal.text import number
 
@@ -36,6 +40,7 @@ def start(total: int, num_done: int, unit: str) -> Progress:
 
 
 REDRAW_SECONDS = 0.1
+_TABLE_SECONDS = 0.5
 _RATE_DRAWS = 100  # draws over which the rate of the updates is measured
 _MIN_WIDTH = 12  # of the bar alone
 
@@ -207,3 +212,38 @@ def _console_handlers() -> Iterator[tuple[logging.StreamHandler[TextIO], TextIO]
                 stream_handler = cast("logging.StreamHandler[TextIO]", handler)
                 if stream_handler.stream in (sys.stdout, sys.stderr):
                     yield stream_handler, stream_handler.stream
+
+
+@contextlib.contextmanager
+def live_display(lines: Callable[[int, int], Sequence[str]]) -> Generator[None]:
+    """Show lines at the bottom of the terminal, below everything this process prints; erase them at the end.
+
+    Args:
+        lines: returns the lines for a width and a height; called up to twice a second in a thread.
+    """
+    from rich.live import Live
+    from rich.text import Text
+
+    latest = Text()
+
+    @sparing
+    def read() -> None:
+        nonlocal latest
+        size = console().size
+        with contextlib.suppress(OSError, HydrantError):  # unreadable now: the next drawing may succeed
+            latest = styled(lines(size.width, size.height - 1))  # the last line is for the cursor
+
+    def render() -> Text:
+        read()
+        return latest
+
+    show = Live(
+        console=console(),
+        refresh_per_second=1 / _TABLE_SECONDS,
+        transient=True,
+        redirect_stderr=is_terminal(sys.stderr),
+        get_renderable=render,
+    )
+    with show:
+        console().show_cursor(True)  # a process that is killed would leave the terminal without one
+        yield

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.overrides import TorchFunctionMode
 
 from hydrant.data.base import to_device
-from hydrant.extensions.stacked.functions import FunctionMode
 from hydrant.optimizers.scheduled_fields import ScheduledField
 from hydrant.training.trainer import Trainer
 
@@ -325,6 +325,24 @@ class LaneNumbers:
             self._rows = wanted
             self._tensor = to_device(torch.tensor(wanted, dtype=torch.float64), self._device)
         return self._tensor
+
+
+class FunctionMode(TorchFunctionMode):
+    """Inside this context, `call` is called instead of each function of torch."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        del types
+        return self.call(func, args, dict(kwargs or {}))
+
+    def call(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        """Return the result of `func(*args, **named)`, or what stands for it."""
+        return func(*args, **named)
 
 
 class TensorNumbers(FunctionMode):

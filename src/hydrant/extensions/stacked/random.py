@@ -14,8 +14,7 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.errors import log
-from hydrant.extensions.stacked.functions import FunctionMode
-from hydrant.extensions.stacked.lanes import distinct
+from hydrant.extensions.stacked.lanes import FunctionMode, distinct
 
 _ROUNDS = 10
 _FACTORS = (0xD2511F53, 0xCD9E8D57)

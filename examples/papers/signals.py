@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hydrant.data.base import Data, check_shapes
 from hydrant.data.in_memory import InMemorySource, tensor_reader
-from hydrant.data.stratified import cut_part
+from hydrant.data.splits import cut_part
 from hydrant.errors import ConfigError
 
 _LENGTH = 40  # of a signal

@@ -8,7 +8,7 @@ import torch
 from sources import GLOBAL_BATCH_SIZE, joined, spec, update
 
 from hydrant.data import Data, InMemorySource, LoaderSource, ShiftFlip, Source
-from hydrant.data.stratified import cut_fold, fold_numbers
+from hydrant.data.splits import cut_fold, fold_numbers
 from hydrant.data.vision import SyntheticSource
 from hydrant.errors import ConfigError
 

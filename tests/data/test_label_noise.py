@@ -11,10 +11,9 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.data import Data, InMemorySource, LoaderSource, Source, synthetic
 from hydrant.data.base import labels_of
-from hydrant.data.stratified import with_label_noise
+from hydrant.data.splits import divide, with_label_noise
 from hydrant.errors import ConfigError
 from hydrant.sweeps.preflight import program_of
-from hydrant.training.splits import divide
 
 NUM = 20_000
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from training_runs import Train
 
-from hydrant.optimizers.clipping import Clipping
+from hydrant.optimizers.kernels import Clipping
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=6")
 

@@ -28,7 +28,7 @@ def script() -> ModuleType:
 @pytest.mark.parametrize(
     ("file", "first", "has", "lacks"),
     [
-        ("src/hydrant/optimizers/clipping.py", "optimizers/test_clipping.py", "optimizers/test_ema.py", "test_cli.py"),
+        ("src/hydrant/optimizers/ema.py", "optimizers/test_ema.py", "optimizers/test_kernels.py", "test_cli.py"),
         ("src/hydrant/extensions/compare/statistics.py", "extensions/compare/test_statistics.py",
          "extensions/compare/test_groups.py", "data/test_loader.py"),
         ("src/hydrant/cli.py", "test_cli.py", "interface/test_own_objects.py", "test_clock.py"),

@@ -30,8 +30,8 @@ from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import MANIFEST, write_text
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import Weights
-from hydrant.training.data_identity import DataIdentity
-from hydrant.training.early_stopping import EarlyStopping
+from hydrant.training.train_state import DataIdentity
+from hydrant.training.trainer import EarlyStopping
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=2",
          "keep_last=9")  # fmt: skip

@@ -19,8 +19,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from hydrant import cli
-from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.ema import NoAveraging
+from hydrant.optimizers.kernels import Clipping
 from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager

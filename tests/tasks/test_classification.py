@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from hydrant.batch import Batch
 from hydrant.errors import ConfigError
 from hydrant.tasks import Classification
-from hydrant.tasks.supervised import explain_unknown_class
+from hydrant.tasks.base import explain_unknown_class
 
 SHAPES = [(7, 5), (7, 5, 3), (2, 5, 4, 3)]
 

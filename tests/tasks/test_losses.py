@@ -18,7 +18,7 @@ from training_runs import Train, train_in_child
 from hydrant.batch import Batch, mean_loss
 from hydrant.errors import ConfigError
 from hydrant.tasks import Classification, Regression, Supervised
-from hydrant.tasks.supervised import MeanOfValid, checked_loss
+from hydrant.tasks.base import MeanOfValid, checked_loss
 
 NUM_CLASSES = 3
 WEIGHT = torch.tensor([1.0, 2.0, 5.0])

@@ -1,10 +1,11 @@
-"""The metric of the best checkpoint, and the config keys that define a metric."""
+"""The metric of the best checkpoint, values that a metric should reach, and the config keys that define a metric."""
 
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from hydrant.config.groups import PASSED_PREFIX
@@ -160,6 +161,36 @@ def _targets(node: object, names: Sequence[str]) -> list[Any]:
         if not is_collection or names[-1] in (key.rpartition(".")[2], path.rpartition(".")[2]):
             classes.append(locate(path, "task.metrics"))
     return classes
+
+
+@dataclass(frozen=True)
+class Target:
+    """A value that a metric should reach."""
+
+    metric: str
+    value: float
+    mode: str  # "max": at least the value; "min": at most
+
+    def __str__(self) -> str:
+        return f"{self.metric}{'>=' if self.mode == 'max' else '<='}{self.value:g}"
+
+    def is_reached(self, row: Mapping[str, float]) -> bool:
+        """Return whether the metrics of a row reach the value."""
+        value = row.get(self.metric, math.nan)
+        return value >= self.value if self.mode == "max" else value <= self.value
+
+
+def parse_target(text: str, key: str) -> Target:
+    """Parse a target such as `val/accuracy>=0.95`; `key` names it in the error.
+
+    Raises:
+        ConfigError: the text is not a target.
+    """
+    match = re.fullmatch(r"(.+?)(>=|<=)\s*([-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)\s*", text, re.IGNORECASE)
+    if match is None:
+        remedy = "write one in quotes: 'val/accuracy>=0.95' or 'val/loss<=0.1'"
+        raise ConfigError(key, f"{text!r} is not a target", remedy=remedy)
+    return Target(match[1].strip(), float(match[3]), "max" if match[2] == ">=" else "min")
 
 
 _LOSSES = ("loss", "cross_entropy", "distillation", "z_loss", "generator", "discriminator", "loss0", "loss1")

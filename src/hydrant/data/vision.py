@@ -17,7 +17,7 @@ from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data import base
 from hydrant.data.in_memory import Augment, DeviceStream, InMemorySource, device_batches, tensor_reader
-from hydrant.data.stratified import cut_val_and_test
+from hydrant.data.splits import cut_val_and_test
 from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt
 
 

@@ -12,7 +12,7 @@ from hydrant.batch import is_inexact, widened
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import RatioBelowOne
-from hydrant.optimizers.clipping import local_tensors
+from hydrant.optimizers.kernels import local_tensors
 
 
 class Averaging:

@@ -21,7 +21,7 @@ from hydrant.runs.session import continued_state, open_session, timeout_seconds
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.terminal.console import relative, say, say_fields, show_activity
 from hydrant.trackers.base import trackers_warmed_up
-from hydrant.training import data_identity
+from hydrant.training import train_state
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.distributed.env import is_started_as_rank
@@ -29,7 +29,6 @@ from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.micro_batch import find_micro_batch_size, time_updates
-from hydrant.training.train_state import check_optimizers, saved_state, take_trained_outside_model
 from hydrant.training.trainer import Plan, TrainState
 
 
@@ -116,7 +115,7 @@ def keep_micro_batch_size(config: Mapping[str, Any], start: Start, world: World)
     sizes = config["global_batch_size"]
     if config["micro_batch_size"] is not None or start.checkpoint is None or sizes == "all":
         return config
-    size = saved_state(start.checkpoint).micro_batch_size
+    size = train_state.saved_state(start.checkpoint).micro_batch_size
     shared = math.gcd(*(sizes.values() if isinstance(sizes, Mapping) else [sizes]))
     of_rank = shared // world.world_size
     is_changed = any(key.startswith(("micro_batch_size", "global_batch_size")) for key in start.changes)
@@ -131,7 +130,7 @@ def prepare_timed(config: Mapping[str, Any], start: Start) -> Plan:
 
     A run that continues keeps the times from its beginning, so that its horizon and its schedules stay the same.
     """
-    saved = {} if start.checkpoint is None else saved_state(start.checkpoint).update_seconds
+    saved = {} if start.checkpoint is None else train_state.saved_state(start.checkpoint).update_seconds
     known = {int(size): seconds for size, seconds in saved.items()}
     plan = prepare(config, update_seconds=known)
     if not (sizes := plan.clock.unmeasured_sizes):
@@ -154,7 +153,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
         start.weights.load(plan.task.model, "init_from", strict=config["init_strict"])
         log.info("weights from %s", start.weights)
         if (checkpoint := start.weights.checkpoint) is not None:
-            take_trained_outside_model(plan.task, SavedCheckpoint(checkpoint))
+            train_state.take_trained_outside_model(plan.task, SavedCheckpoint(checkpoint))
     if start.checkpoint is not None:
         if misfits := describe_misfits(start.checkpoint.path, plan.task.model):
             message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
@@ -162,14 +161,14 @@ def prepare_start(plan: Plan, start: Start) -> None:
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):
             raise no_update_left(start.run, start.changes)
-        check_optimizers(start.checkpoint, plan.task, plan.optimizers)
-        data_identity.check_ranks(plan.data.train, start.checkpoint, plan.world.world_size)
-        saved = data_identity.DataIdentity.saved(start.checkpoint)
-        saved.check_unchanged(data_identity.DataIdentity.of(plan), is_strict=config["resume_strict"])
+        train_state.check_optimizers(start.checkpoint, plan.task, plan.optimizers)
+        train_state.check_ranks(plan.data.train, start.checkpoint, plan.world.world_size)
+        saved = train_state.DataIdentity.saved(start.checkpoint)
+        saved.check_unchanged(train_state.DataIdentity.of(plan), is_strict=config["resume_strict"])
         old_batch_size = saved_config(start.run, "resume")["global_batch_size"]
         # After the samples, on whose number the sizes may depend.
-        data_identity.check_batch_sizes(start.checkpoint, old_batch_size, plan.clock)
-    data_identity.check_stream(plan.data.train, is_continued=start.checkpoint is not None)
+        train_state.check_batch_sizes(start.checkpoint, old_batch_size, plan.clock)
+    train_state.check_stream(plan.data.train, is_continued=start.checkpoint is not None)
 
 
 def has_updates_left(plan: Plan, state: TrainState) -> bool:

@@ -22,7 +22,6 @@ from hydrant.records.files import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lock import LEASE, is_held
 from hydrant.terminal.text import number
 from hydrant.training.checkpoint.folder import CHECKPOINTS, newest_checkpoint
-from hydrant.training.early_stopping import STOPPED_BY_RULE
 
 CONFIG = "config.yaml"  # the resolved config
 HYDRA = ".hydra"  # Hydra's own record
@@ -43,6 +42,8 @@ TABLES = "tables"
 PROFILE = "profile"
 EXPORT = "export"
 
+STOPPED_BY_RULE = "stop_if: "
+"""How the end reason of a run begins that is `stopped`, not finished."""
 ROOTS = ("outputs", "multirun")
 """The parent folders of runs and sweeps whose folder is not given."""
 _NUM_NEWEST = 6

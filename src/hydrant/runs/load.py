@@ -14,6 +14,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.flat import flatten
 from hydrant.config.instantiate import instantiate
+from hydrant.data.splits import Split, find_split
 from hydrant.errors import ConfigError, check_known
 from hydrant.runs.folder import RunFolder, choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
@@ -23,13 +24,11 @@ from hydrant.terminal.console import relative
 from hydrant.training.checkpoint.folder import BEST, LAST, find_checkpoint, run_folder
 from hydrant.training.checkpoint.storage import SavedCheckpoint, weight_parts
 from hydrant.training.checkpoint.weights import Weights, part_at
-from hydrant.training.data_identity import DataIdentity
 from hydrant.training.distributed.world import SINGLE_RANK
 from hydrant.training.passed_objects import check_passed, is_missing
 from hydrant.training.prepare.build import make_model, prepare
 from hydrant.training.reports import evaluate
-from hydrant.training.splits import Split, find_split
-from hydrant.training.train_state import restore_outside_model, saved_state
+from hydrant.training.train_state import DataIdentity, restore_outside_model, saved_state
 from hydrant.training.trainer import Plan
 
 WEIGHTS = ("model", "ema", BEST, LAST)

@@ -18,6 +18,7 @@ from msgspec import to_builtins
 
 from hydrant.clock import Duration
 from hydrant.config.metric_keys import is_averaged
+from hydrant.data.splits import VAL
 from hydrant.errors import FolderLost, log, log_errors
 from hydrant.files.atomic_write import write_json
 from hydrant.files.user_files import as_csv
@@ -33,8 +34,7 @@ from hydrant.terminal.text import format_metric, number
 from hydrant.trackers.base import Histogram, Trackers
 from hydrant.training.checkpoint.manager import Rows
 from hydrant.training.costs import count_parameters, peak_flops, peak_memory_gib
-from hydrant.training.data_identity import DataIdentity
-from hydrant.training.splits import VAL
+from hydrant.training.train_state import DataIdentity
 from hydrant.training.trainer import Plan, RunLogger, TrainState
 
 

@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hydrant.data.splits import TEST
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log
 from hydrant.runs.folder import PROFILE, RunFolder, RunStatus
 from hydrant.runs.job import Job, RunResult, first_failure
@@ -18,20 +19,25 @@ from hydrant.runs.reporter import NullRunReporter, RunReporter
 from hydrant.runs.resume import Start, describe_changes
 from hydrant.safety.targets import locate
 from hydrant.signals import StopRequest, signal_name
-from hydrant.tasks.supervised import explain_unknown_class
+from hydrant.tasks.base import explain_unknown_class
 from hydrant.terminal.console import relative
 from hydrant.terminal.text import format_metric
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.costs import TRAINING_REMEDY, explain_out_of_memory
-from hydrant.training.data_identity import DataIdentity, check_stream
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.loop import is_over, train
 from hydrant.training.prepare.build import build
 from hydrant.training.reports import evaluate_splits, log_row
-from hydrant.training.splits import TEST
-from hydrant.training.train_state import checkpoint_content, restore, restore_weights, saved_state
+from hydrant.training.train_state import (
+    DataIdentity,
+    check_stream,
+    checkpoint_content,
+    restore,
+    restore_weights,
+    saved_state,
+)
 from hydrant.training.trainer import Plan, Trainer, TrainState
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegative, Ratio
-from hydrant.tasks import supervised as losses
+from hydrant.tasks import base
 from hydrant.tasks.base import Task, are_correct, tensor_targets
 
 
@@ -83,18 +83,18 @@ class Classification(Task):
         class_weights: Sequence[NotNegative] | Literal["balanced"] | None = None,
         ignore_index: int | None = None,
         class_dim: Literal[1, -1] = 1,
-        loss: losses.Loss | None = None,
+        loss: base.Loss | None = None,
         metrics: Mapping[str, nn.Module],
     ) -> None:
         super().__init__(model, metrics)
-        own_loss = None if loss is None else losses.checked_loss(loss)
+        own_loss = None if loss is None else base.checked_loss(loss)
         self._is_balanced = class_weights == "balanced"
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
         weights = None if numbers is None else torch.tensor(numbers, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
         self._label_smoothing, self._is_multi_label, self._own_loss = label_smoothing, multi_label, own_loss
         self.ignore_index, self._class_dim = ignore_index, class_dim
-        self._ignored = own_loss.ignore_index if isinstance(own_loss, losses.MeanOfValid) else ignore_index
+        self._ignored = own_loss.ignore_index if isinstance(own_loss, base.MeanOfValid) else ignore_index
 
     def receive_data(self, data: Any) -> None:
         """Take the class names, and the class of each training sample for balanced class weights.
@@ -147,9 +147,9 @@ class Classification(Task):
         if (weights := self.class_weights) is not None:
             weights = weights.to(logits.dtype)
         if self._is_multi_label:
-            loss = losses.binary_cross_entropy(logits, targets, weights, self._label_smoothing, valid)
+            loss = base.binary_cross_entropy(logits, targets, weights, self._label_smoothing, valid)
             return "binary_cross_entropy", loss
-        return "cross_entropy", losses.cross_entropy(logits, targets, weights, self._label_smoothing, valid)
+        return "cross_entropy", base.cross_entropy(logits, targets, weights, self._label_smoothing, valid)
 
     def _measurements(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> dict[str, Tensor]:
         is_right = (logits > 0) == (targets > 0.5) if self._is_multi_label else are_correct(logits, targets)

@@ -18,10 +18,10 @@ from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.base import SampleOrder
+from hydrant.data.splits import VAL, Split
 from hydrant.errors import HydrantError, NonFiniteError, log
-from hydrant.optimizers.clipping import full_tensor, total_norm
-from hydrant.tasks.base import eval_mode
-from hydrant.tasks.supervised import explain_unknown_class
+from hydrant.optimizers.kernels import full_tensor, total_norm
+from hydrant.tasks.base import eval_mode, explain_unknown_class
 from hydrant.trackers.base import Histogram
 from hydrant.training.costs import EVALUATION_REMEDY, explain_out_of_memory
 from hydrant.training.distributed.ddp import uses_batch_statistics
@@ -29,7 +29,6 @@ from hydrant.training.distributed.world import Parallel
 from hydrant.training.hooks import draw_pixels
 from hydrant.training.metrics import Meter, named_values, plain_name
 from hydrant.training.precision import Precision
-from hydrant.training.splits import VAL, Split
 from hydrant.training.trainer import Trainer
 
 

@@ -5,6 +5,7 @@ The result of `prepare`: the parts of a run that need no device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -13,10 +14,11 @@ import torch
 from torch import nn
 
 from hydrant.batch import Batch
-from hydrant.clock import Clock, Intervals
+from hydrant.clock import Clock, Interval, Intervals
 from hydrant.data import Data, Stream, StreamSpec
 from hydrant.data.base import Mixing
 from hydrant.data.loader import LoaderBatches
+from hydrant.data.splits import Split, validation_splits
 from hydrant.errors import ConfigError, first_few, suggestion
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
@@ -27,12 +29,57 @@ from hydrant.training.costs import NoProfiler, Phase
 from hydrant.training.distributed.ddp import Collective, RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
-from hydrant.training.early_stopping import EarlyStopping
 from hydrant.training.hooks import HookLog, Hooks, MediaLogger
 from hydrant.training.metrics import Meter, Pace, plain_name
 from hydrant.training.precision import Precision
-from hydrant.training.splits import Split, validation_splits
 from hydrant.training.update import Optimizers
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """The metric that chooses the best checkpoint and may end a run early.
+
+    `best` is the best evaluation so far (`metric`, `value`, `num_updates`), or None before the first one.
+    """
+
+    metric: str
+    mode: str  # "max" or "min"
+    patience: int | None  # evaluations in a row without a new best that end the run
+    eval_every: Interval
+
+    @property
+    def judges_by(self) -> list[str]:
+        """The metric and the mode, as checkpoints hold them."""
+        return [self.metric, self.mode]
+
+    def improved(
+        self, best: Mapping[str, Any] | None, row: Mapping[str, float], num_updates: int
+    ) -> dict[str, Any] | None:
+        """Return the new best if the row holds one, else None."""
+        value = row.get(self.metric)
+        if value is None or not math.isfinite(value):
+            return None
+        if best is not None and (value <= best["value"] if self.mode == "max" else value >= best["value"]):
+            return None
+        return {"metric": self.metric, "value": value, "num_updates": num_updates}
+
+    def best_of(self, rows: Iterable[Mapping[str, float]]) -> dict[str, Any] | None:
+        """Return the best of these rows, None if there is none. The untrained model does not count."""
+        best: dict[str, Any] | None = None
+        for row in rows:
+            if num_updates := int(row["num_updates"]):
+                best = self.improved(best, row, num_updates) or best
+        return best
+
+    def has_stalled(self, best: Mapping[str, Any] | None, num_updates: int, since: int = 0) -> bool:
+        """Return whether `patience` evaluations have followed the best one, or the update `since` without one.
+
+        Depends on its arguments only.
+        """
+        if self.patience is None:
+            return False
+        best_at = since if best is None else best["num_updates"]
+        return self.eval_every.count(num_updates) - self.eval_every.count(best_at) >= self.patience
 
 
 @dataclass(frozen=True)

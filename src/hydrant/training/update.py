@@ -14,8 +14,14 @@ from torch.optim import Optimizer
 
 from hydrant.batch import AllReduce, Outcome, mean_loss
 from hydrant.errors import ConfigError
-from hydrant.optimizers.clipping import Clipping, gradient_norm, local_gradients
-from hydrant.optimizers.kernels import has_modes, needs_closure, restore
+from hydrant.optimizers.kernels import (
+    Clipping,
+    gradient_norm,
+    has_modes,
+    local_gradients,
+    needs_closure,
+    restore,
+)
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
 from hydrant.training.compilation import EagerStep
 from hydrant.training.precision import Precision

@@ -15,6 +15,7 @@ from planted import INCOMPLETE, Compare, expected_results, group_of, warning_tex
 
 from hydrant.clock import Steps
 from hydrant.config.flat import key_tables
+from hydrant.config.metric_keys import parse_target
 from hydrant.config.schema import INTERVALS
 from hydrant.errors import ConfigError
 from hydrant.extensions.compare.comparison import _budget
@@ -22,7 +23,6 @@ from hydrant.extensions.compare.run import Run, Series, differing_keys, flat_wit
 from hydrant.extensions.compare.serialize import to_text
 from hydrant.extensions.compare.sources import read_runs
 from hydrant.extensions.compare.targets import time_to_target
-from hydrant.training.early_stopping import parse_target
 
 
 def test_the_winner_is_the_best_complete_group(planted: Path, comparing: Compare) -> None:

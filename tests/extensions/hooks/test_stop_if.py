@@ -10,7 +10,7 @@ from marks import slow
 from training_runs import DIGITS, Train
 
 from hydrant.extensions.hooks import StopIf
-from hydrant.training.early_stopping import STOPPED_BY_RULE
+from hydrant.runs.folder import STOPPED_BY_RULE
 
 RUN = (*DIGITS, "duration=20", "log_every=4", "eval_every=4", "optimizer=sgd", "hook=stop_if")
 RULE = "hooks.stop_if.rule='val/loss > 2.2 after 6'"

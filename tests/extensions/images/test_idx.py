@@ -16,7 +16,7 @@ from run_folders import rows
 from training_runs import Train
 
 from hydrant.data import Data
-from hydrant.data.stratified import cut_fold
+from hydrant.data.splits import cut_fold
 from hydrant.errors import ConfigError, DataError
 from hydrant.extensions import images as data_sets
 from hydrant.extensions.images import archive

@@ -13,7 +13,7 @@ from hydrant.extensions.stacked.forward import LaneCompilation
 from hydrant.extensions.stacked.lanes import CannotStack, StackedTensors
 from hydrant.extensions.stacked.optimizer import StackedSteps
 from hydrant.extensions.stacked.stack import Stack, StackedStream
-from hydrant.optimizers.clipping import Clipping
+from hydrant.optimizers.kernels import Clipping
 from hydrant.training.compilation import Compilation
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.micro_batch import build_scratch

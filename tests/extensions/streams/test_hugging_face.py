@@ -12,7 +12,7 @@ from training_runs import Train
 
 from hydrant.config.groups import option_path
 from hydrant.data import Data
-from hydrant.data.stratified import cut_fold
+from hydrant.data.splits import cut_fold
 from hydrant.errors import ConfigError, DataError
 from hydrant.extensions.streams import hugging_face
 

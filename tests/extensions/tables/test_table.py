@@ -16,7 +16,7 @@ from training_runs import Train
 from hydrant import cli
 from hydrant.config.groups import option_path
 from hydrant.data import Data
-from hydrant.data.stratified import cut_fold
+from hydrant.data.splits import cut_fold
 from hydrant.errors import ConfigError, DataError, HydrantError
 from hydrant.extensions.tables import csv
 from hydrant.extensions.tables.csv_file import Spelling, read_layout, read_table

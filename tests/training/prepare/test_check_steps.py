@@ -18,9 +18,8 @@ from training_runs import Train
 from hydrant import cli
 from hydrant.config.instantiate import as_config_error, instantiate_node
 from hydrant.errors import ConfigError
-from hydrant.optimizers.clipping import Clipping
-from hydrant.optimizers.kernels import has_modes
-from hydrant.training.prepare.check_steps import check_steps
+from hydrant.optimizers.kernels import Clipping, has_modes
+from hydrant.training.prepare.build_optimizers import check_steps
 from hydrant.training.update import OptimizerEntry, Optimizers
 
 CPU, UNLIMITED = torch.device("cpu"), Clipping()
@@ -69,7 +68,7 @@ def test_the_device_is_needed_only_by_what_fails_on_the_host(fault: type[Excepti
 
     def check(make: Any) -> None:
         optimizer = make(list(model.parameters()))
-        with patch("hydrant.training.prepare.check_steps.instantiate_node", lambda _: make):
+        with patch("hydrant.training.prepare.build_optimizers.instantiate_node", lambda _: make):
             check_made({}, model, optimizer, device=device)
 
     check(partial(torch.optim.SGD, lr=0.1))

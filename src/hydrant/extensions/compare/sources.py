@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from hydrant.config.flat import flatten, group_choices
+from hydrant.config.metric_keys import Target, parse_target
 from hydrant.errors import ConfigError, RecordError, first_few, near_folders
 from hydrant.extensions.compare import SERVICES
 from hydrant.extensions.compare.run import (
@@ -26,7 +27,6 @@ from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.record import read_metrics
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice, relative
-from hydrant.training.early_stopping import Target, parse_target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
+from hydrant.config.metric_keys import Target
 from hydrant.errors import first_few
 from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.groups import Group, Metric, bounds_of, group_runs, independent
 from hydrant.extensions.compare.run import REPEAT, Run, repetition, setting_of
 from hydrant.extensions.compare.sources import Question
 from hydrant.terminal.text import number
-from hydrant.training.early_stopping import Target
 
 UNITS: tuple[str, ...] = ("updates", "samples", "seconds")
 

@@ -16,7 +16,7 @@ from torch._dynamo import utils
 from hydrant import seeding
 from hydrant.batch import as_real
 from hydrant.errors import CompileError, CompileMismatch, first_few, innermost, location, log
-from hydrant.optimizers.clipping import exceeds_distance, is_sharded
+from hydrant.optimizers.kernels import exceeds_distance, is_sharded
 from hydrant.tasks.base import kept_buffers
 from hydrant.training.compilation import Compilation, CompileReport, Gradients, Incident
 from hydrant.training.costs import allocator_message, is_out_of_memory

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.files.plain_values import Positive, Ratio
-from hydrant.tasks.base import Task, are_correct
+from hydrant.tasks.base import Task, are_correct, cross_entropy
 from hydrant.tasks.classification import class_predictions
-from hydrant.tasks.supervised import cross_entropy
 
 
 class Distillation(Task):

@@ -21,11 +21,12 @@ from torch import Tensor, nn
 from hydrant import seeding
 from hydrant.batch import Outcome, as_real
 from hydrant.clock import Duration
+from hydrant.config.metric_keys import Target, parse_target
 from hydrant.errors import ConfigError, first_line, log, shown, suggestion
 from hydrant.files.plain_values import AboveOne, RatioBelowOne
-from hydrant.optimizers.clipping import is_sharded, local_tensors
+from hydrant.optimizers.kernels import is_sharded, local_tensors
 from hydrant.optimizers.scheduled_fields import FieldSchedules
-from hydrant.training.early_stopping import STOPPED_BY_RULE, Target, parse_target
+from hydrant.runs.folder import STOPPED_BY_RULE
 from hydrant.training.reports import eager_evaluation
 from hydrant.training.trainer import Plan, Trainer
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hydrant.data import base
 from hydrant.data.in_memory import Augment, InMemorySource, tensor_reader
-from hydrant.data.stratified import cut_part
+from hydrant.data.splits import cut_part
 from hydrant.errors import ConfigError, DataError, HydrantError, log
 from hydrant.files.atomic_write import locked
 from hydrant.files.plain_values import Positive

@@ -16,8 +16,7 @@ from hydrant import seeding
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegative, Positive, PositiveInt
-from hydrant.tasks.base import Task, tensor_targets
-from hydrant.tasks.supervised import MetricOfSums
+from hydrant.tasks.base import MetricOfSums, Task, tensor_targets
 from hydrant.training.reports import eager_evaluation
 from hydrant.training.trainer import Plan, Trainer
 

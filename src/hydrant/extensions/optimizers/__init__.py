@@ -15,8 +15,7 @@ from torch.overrides import TorchFunctionMode
 from hydrant.errors import ConfigError, check_known
 from hydrant.extensions.optimizers.split_step import SplitStep
 from hydrant.files.plain_values import NotNegative
-from hydrant.optimizers.clipping import total_norm
-from hydrant.optimizers.kernels import has_bfloat16, has_modes, needs_closure
+from hydrant.optimizers.kernels import has_bfloat16, has_modes, needs_closure, total_norm
 from hydrant.training.distributed.world import World
 
 PRELOAD = {"NorMuonWithAdamW": ("timm.optim",), "timm_optimizer": ("timm.optim",)}

@@ -17,12 +17,10 @@ from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.models import repeated_blocks
-from hydrant.optimizers.clipping import exceeds_distance, full_tensor
-from hydrant.optimizers.kernels import with_fastest_kernel
+from hydrant.optimizers.kernels import exceeds_distance, full_tensor, with_fastest_kernel
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.distributed.world import NO_SYNC, NumRanks, Parallel, Timeout, World
-from hydrant.training.prepare.build_optimizers import named_settings
-from hydrant.training.prepare.check_steps import make_step
+from hydrant.training.prepare.build_optimizers import named_settings, step_once
 from hydrant.training.trainer import Plan
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
@@ -203,5 +201,5 @@ def _changes(
     for gradients in updates:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = shard(gradient)
-        make_step(optimizer)
+        step_once(optimizer)
     return [full_tensor(p.detach()) - start for p, start in zip(parameters, initial, strict=True)]

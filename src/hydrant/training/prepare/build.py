@@ -16,6 +16,7 @@ from hydrant import seeding
 from hydrant.clock import Clock, Intervals, UpdateSeconds
 from hydrant.config.instantiate import instantiate
 from hydrant.data import Data, StreamSpec
+from hydrant.data import splits as data_splits
 from hydrant.data.base import Mixing, changed_statistics
 from hydrant.errors import ConfigError, log
 from hydrant.files.user_files import split_digests
@@ -24,7 +25,6 @@ from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
-from hydrant.training import splits as training_splits
 from hydrant.training.compilation import Compilation
 from hydrant.training.costs import NoProfiler, keep_freed_memory, reset_peak_memory
 from hydrant.training.distributed.watchdog import Watchdog
@@ -32,7 +32,6 @@ from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.hooks import Hooks
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
-from hydrant.training.prepare.check_steps import check_saving, check_steps
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 
@@ -72,7 +71,7 @@ def _divided_data(config: Mapping[str, Any], statistics: Mapping[str, Any]) -> D
         message = f"{config['data']['_target_']} makes a {type(whole).__name__}, not a hydrant.data.Data"
         remedy = "write data=dataset, and name the class of a data set at data.train and data.val"
         raise ConfigError("data", message, remedy=remedy)
-    data = training_splits.divide(config, whole)
+    data = data_splits.divide(config, whole)
     if statistics and whole.with_statistics is not None:
         if not (difference := changed_statistics(statistics, data.statistics)):
             return data
@@ -80,7 +79,7 @@ def _divided_data(config: Mapping[str, Any], statistics: Mapping[str, Any]) -> D
             "the training samples are no longer those of the run (%s): inputs are prepared as in its training"
         )
         log.warning(message, difference)
-        data = training_splits.divide(config, whole.with_statistics(statistics))
+        data = data_splits.divide(config, whole.with_statistics(statistics))
     return data
 
 
@@ -103,7 +102,7 @@ def _prepare(
         rehearsal.check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
     num_samples = data.train.num_samples
     spec = rehearsal.make_stream_spec(config, run_world, num_samples, dry.costs, precision.loss_dtype)
-    splits = training_splits.make_splits(config, data, run_world)
+    splits = data_splits.make_splits(config, data, run_world.world_size)
     clock = Clock.start(
         config["duration"],
         num_samples=num_samples,
@@ -120,16 +119,16 @@ def _prepare(
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
     _rehearse_rest(trials, dry, splits, spec, mixing)
     averaging: Averaging = instantiate(config, "averaging", clock)
-    prefixes = training_splits.metric_prefixes(splits, is_averaged=averaging.is_on)
+    prefixes = data_splits.metric_prefixes(splits, is_averaged=averaging.is_on)
     _check_best(config, prefixes, schedules, dry)
     optimizers = build_optimizers.make_optimizers(config, task, schedules, precision, compilation)
     optimizers.schedules.check(clock.total_updates)
     if parallel.splits_muon:
         made = [entry.optimizer for entry in optimizers.entries.values()]
         build_optimizers.check_split_steps(made, compiles_steps=compilation.compiles_steps)
-    check_steps(config, task, optimizers, world.device)
+    build_optimizers.check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
-        check_saving(task, hooks)
+        build_optimizers.check_saving(task, hooks)
     return Plan(
         config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
         dry.collectives, dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging,
@@ -151,7 +150,7 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
     kinds = like.precision, like.compilation
     optimizers = build_optimizers.make_optimizers(config, like.task, schedules, *kinds)
     optimizers.schedules.check(like.clock.total_updates)
-    check_steps(config, like.task, optimizers, like.world.device)
+    build_optimizers.check_steps(config, like.task, optimizers, like.world.device)
 
 
 def build(
@@ -221,7 +220,7 @@ def make_task(config: Mapping[str, Any], data: Data, precision: Precision) -> An
 def _rehearse_rest(
     trials: rehearsal.Rehearsal,
     dry: rehearsal.DryForward,
-    splits: Mapping[str, training_splits.Split],
+    splits: Mapping[str, data_splits.Split],
     spec: StreamSpec,
     mixing: Mixing,
 ) -> None:
@@ -231,10 +230,10 @@ def _rehearse_rest(
         ConfigError: the model does not fit one, or `test_at_end` lacks a test split.
     """
     config, task, size = trials.config, trials.task, spec.micro_batch_size
-    val, test = training_splits.VAL, training_splits.TEST
-    evaluated = {name: splits[name] for name in training_splits.validation_splits(splits) if name != val}
+    val, test = data_splits.VAL, data_splits.TEST
+    evaluated = {name: splits[name] for name in data_splits.validation_splits(splits) if name != val}
     if config["test_at_end"]:
-        evaluated[test] = training_splits.find_split(config, splits, test, "test_at_end")
+        evaluated[test] = data_splits.find_split(config, splits, test, "test_at_end")
     for name, split in evaluated.items():
         trials.evaluate(split.source, name)
     build_optimizers.check_losses(config, dry.outcome)

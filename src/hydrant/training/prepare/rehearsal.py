@@ -21,8 +21,7 @@ from hydrant.config.metric_keys import unknown_mode
 from hydrant.data import Data, PositionedSource, Source, StreamSpec
 from hydrant.data.base import ON_HOST, Mixing, digest_of_samples
 from hydrant.errors import ConfigError, DataError, log, place, suggestion, typed_line
-from hydrant.tasks.base import eval_mode, kept_buffers
-from hydrant.tasks.supervised import explain_unknown_class
+from hydrant.tasks.base import eval_mode, explain_unknown_class, kept_buffers
 from hydrant.training.costs import Flops, count_flops
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World

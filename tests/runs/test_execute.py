@@ -14,7 +14,7 @@ from run_folders import rows, summary
 from training_runs import DIGITS, Train, UserModule, interrupt_at
 
 from hydrant import cli
-from hydrant.runs import execute, reporter, session
+from hydrant.runs import execute, reporter
 from hydrant.runs.record import Record
 from hydrant.trackers.base import NullTracker
 
@@ -51,7 +51,7 @@ def test_a_record_that_cannot_be_written_fails_the_run(
 def test_a_run_that_cannot_be_built_records_its_environment(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(session, "build", Failing(RuntimeError("CUDA error: no kernel image")))
+    monkeypatch.setattr(execute, "build", Failing(RuntimeError("CUDA error: no kernel image")))
     folder = train(*DIGITS, "duration=4", status=1)
     record = summary(folder)
     assert record["status"] == "failed"

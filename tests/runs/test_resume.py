@@ -22,10 +22,10 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.flat import key_tables
 from hydrant.errors import ConfigError, RecordError
+from hydrant.runs.execute import continued_state
 from hydrant.runs.folder import REPLACED, RunFolder
 from hydrant.runs.record import Record
 from hydrant.runs.resume import Start, changed_keys, starting_point
-from hydrant.runs.session import continued_state
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import MANIFEST, write_text
 from hydrant.training.checkpoint.storage import SavedCheckpoint
@@ -328,7 +328,7 @@ def test_another_deciding_metric_judges_all_evaluations_anew(
     words = (*SHORT, "best.metric=val/accuracy", *words, "resume_strict=false")
     if is_killed_at_once:  # it has written its config, but no checkpoint
         with monkeypatch.context() as patch:
-            patch.setattr("hydrant.runs.session.train", lambda trainer: 1 / 0)
+            patch.setattr("hydrant.runs.execute.train", lambda trainer: 1 / 0)
             train(*words, name="stopped", status=1)
     train(*words, name="stopped")
     metric = "val/loss" if "best.metric=val/loss" in words else "val/accuracy"

@@ -1,35 +1,48 @@
-"""Execute one run, from its resolved config to its exit status: the folder, the ranks, the start."""
+"""Execute one run, from its resolved config to its exit status: the folder, the ranks, the start; then its `Session`:
+train, save, stop, end.
+"""
 
 import contextlib
 import dataclasses
 import functools
 import math
 import signal
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 from hydrant.config.groups import is_passed
-from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
-from hydrant.runs.folder import LOG, SUMMARY, mark_failed
+from hydrant.data.splits import TEST
+from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log, log_errors
+from hydrant.runs import resume
+from hydrant.runs.folder import LOG, PROFILE, SUMMARY, RunFolder, RunStatus, mark_failed
 from hydrant.runs.job import Job, RunResult, first_failure, report, settings_in_run, unexpected_failure
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import discard_log, log_to
 from hydrant.runs.ranks import is_launched_rank, launch_ranks, needs_ranks
-from hydrant.runs.reporter import next_commands
-from hydrant.runs.resume import Start, is_for_training, no_update_left, saved_config, starting_point
-from hydrant.runs.session import continued_state, open_session, timeout_seconds
-from hydrant.signals import StopRequest, ignore_stop_signals
+from hydrant.runs.record import History
+from hydrant.runs.reporter import NullRunReporter, RunReporter, next_commands
+from hydrant.runs.resume import Start
+from hydrant.safety.targets import locate
+from hydrant.signals import StopRequest, ignore_stop_signals, signal_name
+from hydrant.tasks.base import explain_unknown_class
 from hydrant.terminal.console import relative, say, say_fields, show_activity
+from hydrant.terminal.text import format_metric
 from hydrant.trackers.base import trackers_warmed_up
 from hydrant.training import train_state
+from hydrant.training.checkpoint.folder import Retention
+from hydrant.training.checkpoint.manager import CheckpointManager, Rows
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import describe_misfits
+from hydrant.training.costs import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
-from hydrant.training.prepare.build import prepare
+from hydrant.training.loop import is_over, train
+from hydrant.training.prepare.build import build, prepare
 from hydrant.training.prepare.micro_batch import find_micro_batch_size, time_updates
-from hydrant.training.trainer import Plan, TrainState
+from hydrant.training.reports import evaluate_splits, log_row
+from hydrant.training.trainer import Plan, Trainer, TrainState
 
 
 def execute(job: Job) -> RunResult:
@@ -58,20 +71,20 @@ def execute(job: Job) -> RunResult:
         return unexpected_failure(error, job)
 
 
-def _report_hang(job: Job, world: World, error: RankHung, stacks: str) -> None:
+def _report_hang(job: Job, world: World, error: HydrantError, stacks: str) -> None:
     """Log a hang and mark the run as failed, from any rank: rank 0, which has the log, may hang itself."""
     with contextlib.nullcontext() if world.is_rank_zero else log_to(job.folder / LOG):
         log.debug("%s\n%s", error, stacks)
     if not is_launched_rank():
         report(RunResult.from_error(error))
     with log_errors(SUMMARY):
-        mark_failed(job.folder, str(error), RankHung.__name__)
+        mark_failed(job.folder, str(error), type(error).__name__)
 
 
 def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
     """Prepare the run at its starting point, then run it."""
     try:
-        start = world.broadcast_from_rank_zero(lambda: starting_point(job.config, job.folder))
+        start = world.broadcast_from_rank_zero(lambda: resume.starting_point(job.config, job.folder))
         if start.is_finished:
             return already_finished(job, start, world)
         config = resolve_micro_batch_size(job.config, start, world)
@@ -82,7 +95,7 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
             plan = prepare_timed(keep_micro_batch_size(config, start, world), start)
             prepare_start(plan, start)
             with StopRequest() as stop:
-                session = open_session(job, plan, start, watchdog)
+                session = Session(job, plan, start, watchdog)
                 prepared.close()
                 return session.run(stop)
     except (Exception, SystemExit) as error:
@@ -106,7 +119,7 @@ def resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: Wor
     if start.checkpoint is None:
         size = find_micro_batch_size(config, world)
     else:
-        size = saved_config(start.run, "resume").get("micro_batch_size")  # rank 0 has read it
+        size = resume.saved_config(start.run, "resume").get("micro_batch_size")  # rank 0 has read it
     return {**config, "micro_batch_size": size}
 
 
@@ -159,13 +172,13 @@ def prepare_start(plan: Plan, start: Start) -> None:
             message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
             raise ConfigError("resume", message, remedy="choose that model")
         state = continued_state(plan, start, start.checkpoint)
-        if is_for_training(start.changes) and not has_updates_left(plan, state):
-            raise no_update_left(start.run, start.changes)
+        if resume.is_for_training(start.changes) and not has_updates_left(plan, state):
+            raise resume.no_update_left(start.run, start.changes)
         train_state.check_optimizers(start.checkpoint, plan.task, plan.optimizers)
         train_state.check_ranks(plan.data.train, start.checkpoint, plan.world.world_size)
         saved = train_state.DataIdentity.saved(start.checkpoint)
         saved.check_unchanged(train_state.DataIdentity.of(plan), is_strict=config["resume_strict"])
-        old_batch_size = saved_config(start.run, "resume")["global_batch_size"]
+        old_batch_size = resume.saved_config(start.run, "resume")["global_batch_size"]
         # After the samples, on whose number the sizes may depend.
         train_state.check_batch_sizes(start.checkpoint, old_batch_size, plan.clock)
     train_state.check_stream(plan.data.train, is_continued=start.checkpoint is not None)
@@ -188,3 +201,300 @@ def already_finished(job: Job, start: Start, world: World) -> RunResult:
             )
         say_fields(next_commands(job, summary))
     return RunResult.finished((summary.get("best") or {}).get("value"))
+
+
+def continued_state(plan: Plan, start: Start, checkpoint: SavedCheckpoint) -> TrainState:
+    """Return the state of a checkpoint. If `best` has changed, the best evaluation so far is that of the new metric.
+    If the validation samples have changed, there is none.
+
+    The config of the folder does not tell it: a run that was killed soon after it continued has already replaced that.
+
+    Raises:
+        CheckpointError: it holds no state of a run.
+        RecordError: a line of the metrics is damaged.
+    """
+    state, (metric, mode) = train_state.saved_state(checkpoint), plan.early_stopping.judges_by
+    of_earlier_version = [metric if state.best is None else state.best["metric"], mode]
+    judged_by = checkpoint.plain_state("judged_by", default=of_earlier_version)
+    if judged_by != [metric, mode] or not {"best.metric", "best.mode"}.isdisjoint(start.changes):
+        state.best = plan.early_stopping.best_of(_history(start, checkpoint).metrics())
+    differences = train_state.DataIdentity.saved(checkpoint).differences(train_state.DataIdentity.of(plan))
+    if state.best is not None and "validated_by" in differences:
+        state.best, state.validated_since = None, state.num_updates
+    return state
+
+
+def _history(start: Start, checkpoint: SavedCheckpoint) -> History:
+    return History(start.run, checkpoint.manifest.num_updates, checkpoint.manifest.rows)
+
+
+class Session:
+    """Owns the run folder for one run: start, train, finish. `environment` is described here if it is not given.
+
+    Raises:
+        ConfigError: the run folder cannot be written, or a tracker rejects its settings.
+    """
+
+    result: RunResult
+    """How the run ended."""
+
+    def __init__(
+        self,
+        job: Job,
+        plan: Plan,
+        start: Start,
+        watchdog: Watchdog,
+        environment: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._job, self._plan, self._start, self._watchdog, self._world = (
+            job,
+            plan,
+            start,
+            watchdog,
+            plan.world,
+        )
+        if job.listener is not None:
+            path, arguments = job.listener
+            plan.hooks.listen_first("job", locate(path, "")(**arguments))
+        measured = {str(size): seconds for size, seconds in plan.clock.update_seconds.measured.items()}
+        self._state, history = TrainState(update_seconds=measured), History(start.run)
+        if (checkpoint := start.checkpoint) is not None:
+            self._state = continued_state(plan, start, checkpoint)
+            self._state.update_seconds = measured
+            if self._state.best is None and (best := train_state.saved_state(checkpoint).best) is not None:
+                metric = best["metric"]
+                log.warning("the best %s until here is of other validation samples; it begins anew", metric)
+            history = _history(start, checkpoint)
+        try:
+            reporter = self._world.on_rank_zero(lambda: RunReporter(job, plan, history, environment))
+        except OSError as error:
+            if error.filename is not None and not concerns(error, job.folder):
+                raise
+            raise ConfigError("hydra.run.dir", f"{job.folder} cannot be written: {error}") from error
+        self._reporter = reporter or NullRunReporter()
+        self._checkpoints = _checkpoint_manager(job, plan, self._reporter)
+
+    def run(self, stop: StopRequest) -> RunResult:
+        """Train and write how the run ended."""
+        with self.opened(stop) as trainer:
+            if trainer is not None:
+                train(trainer)
+        return self.result
+
+    @contextlib.contextmanager
+    def opened(self, stop: StopRequest) -> Generator[Trainer | None]:
+        """Build the run, yield it to be trained, and write how it ended. Sets `result`.
+
+        An error in the block ends the run and is not raised again. Yields None if the run could not be built and has
+        already ended.
+        """
+        is_built = False
+        try:
+            explained = explain_out_of_memory(TRAINING_REMEDY)
+            with explained, explain_unknown_class(), self._built(stop) as trainer:
+                is_built = True
+                yield trainer
+            result = RunResult.finished()
+        except Interrupted as error:
+            message = f"{error}; {self._how_to_continue()}"
+            result = RunResult(RunStatus.PREEMPTED, error.exit_status, message)
+        except BaseException as error:  # a part of the user may raise anything, such as GeneratorExit
+            result = self._result_of(error, stop)
+        self.result = self._end(result, stop)
+        if not is_built:
+            yield None
+
+    def _end(self, result: RunResult, stop: StopRequest) -> RunResult:
+        self._watchdog.stop()
+        result = dataclasses.replace(result, value=(self._state.best or {}).get("value"))
+        try:
+            return self._finish(result)
+        except KeyboardInterrupt:  # a second Ctrl-C: plots and the end of the tracker may be missing
+            if result.status != RunStatus.FINISHED:
+                return dataclasses.replace(result, exit_status=128 + (stop() or signal.SIGINT))
+            self._reporter.note(status=RunStatus.PREEMPTED)
+            return self._stopped_at_once("before everything was written", stop)
+
+    @contextlib.contextmanager
+    def _built(self, stop: StopRequest) -> Generator[Trainer]:
+        """Build and restore the run, yield it to be trained, and do the work after training."""
+        plan, state = self._plan, self._state
+        if self._world.is_rank_zero:
+            plan.hooks.call("on_prepared", self._reporter)
+            if plan.uncounted:
+                log.warning("%s", plan.uncounted)
+        with self._checkpoints:
+            if (prepare_files := self._plan.data.before_training) is not None:
+                prepare_files()
+            trainer = build(
+                plan,
+                state,
+                logger=self._reporter,
+                save=self._save,
+                # If a background save failed, all ranks stop after the same update; the next save raises it on each.
+                stop_signal=lambda: signal.SIGTERM if self._checkpoints.has_failed() else stop(),
+                watchdog=self._watchdog,
+            )
+            try:
+                self._restore(trainer)
+                self._note_formats(trainer)
+                plan.hooks.call("on_start", trainer)
+                if not is_over(trainer):  # else the start completes what a killed run did not write
+                    plan.compilation.begin(trainer)
+                profile = self._job.folder / PROFILE
+                profiling = plan.profiler.record(profile, state.num_updates, self._reporter.file)
+                with profiling if self._world.is_rank_zero else contextlib.nullcontext():
+                    yield trainer
+                if plan.config["test_at_end"]:
+                    _test_best(trainer, self._best_checkpoint())
+                plan.data.damaged.merge_ranks(self._world.all_gather)
+                self._reporter.end_training()
+            finally:
+                trainer.close()
+
+    def _save(self, trainer: Trainer, is_best: bool) -> None:
+        self._plan.data.damaged.merge_ranks(self._world.all_gather)
+        num_updates, best = trainer.state.num_updates, trainer.state.best
+        path = self._checkpoints.folder.path_of(num_updates)
+        on_written = functools.partial(self._reporter.checkpoint, path, num_updates=num_updates, best=best)
+        with train_state.checkpoint_content(trainer) as content:
+            self._checkpoints.save(num_updates, content, is_best=is_best, on_written=on_written)
+        if self._plan.hooks.listens("on_checkpoint"):
+            self._checkpoints.wait()
+            if path.exists():  # else the disk is full, which the log says
+                self._plan.hooks.call("on_checkpoint", trainer, path)
+                log_row(trainer, {})
+
+    def _best_checkpoint(self) -> Path | None:
+        """Return the best checkpoint when it is on disk; None if the last update is the best, or nothing is saved."""
+        self._checkpoints.wait()
+        best = self._state.best
+        if best is None or best["num_updates"] == self._state.num_updates:
+            return None
+        path = self._checkpoints.folder.path_of(best["num_updates"])
+        return path if self._world.broadcast_from_rank_zero(path.exists) else None
+
+    def _restore(self, trainer: Trainer) -> None:
+        """Restore the checkpoint where the run continues, if any, and roll the folder back to it."""
+        start, state = self._start, trainer.state
+        if start.checkpoint is None:
+            return
+        log.info("continuing from %s at update %d", relative(start.checkpoint.path), state.num_updates)
+        if start.changes:
+            changes = resume.describe_changes(start.changes)
+            log.warning("resume_strict=false: the run continues with another config: %s", changes)
+            state.end_reason = None  # the hooks may now decide otherwise
+        fields = {key.rpartition(".")[2] for key in start.changes if "optimizer" in key.split(".")}
+        train_state.restore(trainer, start.checkpoint, fields)
+        best = None if state.best is None else state.best["num_updates"]
+        folder, foreign = self._checkpoints.folder, start.checkpoint.path if start.is_foreign else None
+        self._world.on_rank_zero(lambda: folder.roll_back_to(state.num_updates, best, foreign=foreign))
+
+    def _note_formats(self, trainer: Trainer) -> None:
+        """Record in which format the optimizers orthogonalise, which the machine or the checkpoint has chosen."""
+        optimizers = [entry.optimizer for entry in trainer.optimizers.entries.values()]
+        formats = {optimizer.param_groups[0].get("dtype") for optimizer in optimizers} - {None}
+        if formats:
+            self._reporter.note(orthogonalized_in=", ".join(sorted(map(str, formats))))
+        if "float32" in formats:
+            chosen = {optimizer.defaults.get("dtype") for optimizer in optimizers}
+            is_auto = self._start.checkpoint is None and "float32" not in chosen
+            reason = ", as optimizer.dtype=auto does on a CPU without bfloat16" if is_auto else ""
+            log.info("matrices are orthogonalised in float32%s", reason)
+
+    def _finish(self, result: RunResult) -> RunResult:
+        """Write the results, the plots and the end of the tracker, however the run ended."""
+        if result.message:
+            log.debug("%s", result.message)
+        try:
+            self._reporter.conclude(result, self._state)
+        except (OSError, HydrantError) as error:
+            result = self._failed_to_write(error, result)
+        try:
+            self._reporter.close(result)
+        except (OSError, FolderLost) as error:
+            result = self._failed_to_write(error, result)
+        return result
+
+    def _failed_to_write(self, error: Exception, result: RunResult) -> RunResult:
+        failed = dataclasses.replace(self._failure(error), value=result.value)
+        self._reporter.note(status=failed.status, num_updates=self._state.num_updates, error=failed.error)
+        return failed
+
+    def _result_of(self, error: BaseException, stop: StopRequest) -> RunResult:
+        # After a second Ctrl-C, an error may only mean that other ranks have stopped.
+        if stop.is_urgent or isinstance(error, KeyboardInterrupt):
+            return self._stopped_at_once("without saving", stop)
+        log.debug("the run failed", exc_info=error)
+        return self._failure(error)
+
+    def _stopped_at_once(self, how: str, stop: StopRequest) -> RunResult:
+        newest = RunFolder(self._job.folder).newest_checkpoint
+        if newest is None:
+            effect = f"{self._job.same_command()} starts again"
+        else:
+            effect = self._how_to_continue(f"continues from {newest.name}")
+        signum = stop() or signal.SIGINT
+        return RunResult.stopped(signum, f"stopped by {signal_name(signum)} {how}; {effect}")
+
+    def _how_to_continue(self, effect: str = "continues it") -> str:
+        try:
+            train_state.check_stream(self._plan.data.train, is_continued=True)
+        except ConfigError:
+            return "it cannot be continued, because its stream of samples has no state_dict"
+        return f"{self._job.same_command()} {effect}"
+
+    def _failure(self, error: BaseException) -> RunResult:
+        result = first_failure(error, self._job.folder, self._world)
+        # A ConfigError fails the run too, because it has begun.
+        return dataclasses.replace(result, status=RunStatus.FAILED, exit_status=1)
+
+
+def _checkpoint_manager(job: Job, plan: Plan, rows: Rows) -> CheckpointManager:
+    config = job.config
+    every = plan.clock.interval(config["keep_every"], "keep_every")
+    return CheckpointManager(
+        RunFolder(job.folder).checkpoints,
+        Retention(config["keep_last"], config["keep_best"], every),
+        rows,
+        in_background=config["save_async"],
+        timeout_seconds=timeout_seconds(config),
+    )
+
+
+def timeout_seconds(config: Mapping[str, Any]) -> float:
+    """Return how long a rank waits for the others."""
+    return config["parallel"].get("timeout_seconds", 1800)  # options for one rank have no timeout
+
+
+def _test_best(trainer: Trainer, checkpoint: Path | None) -> None:
+    """Evaluate the best weights of a run on the test split, and log them in a row: `test/...`, `test_ema/...`.
+
+    The row belongs to the last update; its `test/num_updates` is the update of the weights. The model keeps these
+    weights, so nothing may train or save it afterwards. Hooks do not see the row.
+
+    Args:
+        trainer: the run. All ranks call this together.
+        checkpoint: the best checkpoint; None: the weights of the last update are tested, because there is no other.
+    """
+    num_updates, best = trainer.state.num_updates, trainer.state.best
+    trainer.enter("evaluation")
+    with trainer.optimizers.eval_weights():
+        if checkpoint is not None and best is not None:
+            num_updates = best["num_updates"]
+            train_state.restore_weights(trainer, SavedCheckpoint(checkpoint))
+        row = evaluate_splits(trainer, (TEST,))
+    trainer.enter("other")
+    if trainer.plan.world.is_rank_zero:
+        shown = ", ".join(f"{key} {format_metric(value)}" for key, value in row.items())
+        log.info("test of %s: %s", _described(num_updates, best), shown)
+    log_row(trainer, {**row, f"{TEST}/num_updates": num_updates})
+
+
+def _described(num_updates: int, best: Mapping[str, Any] | None) -> str:
+    """Return in words which weights are tested."""
+    if best is None:
+        return f"the last update, {num_updates}"
+    if best["num_updates"] == num_updates:
+        return f"update {num_updates}, the best {best['metric']}"
+    return f"the last update, {num_updates}, because the best, {best['num_updates']}, is not saved"

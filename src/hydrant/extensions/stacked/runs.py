@@ -17,14 +17,20 @@ from hydrant.extensions.stacked.check import prepare_like
 from hydrant.extensions.stacked.forward import LaneCompilation
 from hydrant.extensions.stacked.stack import Stack
 from hydrant.files.user_files import raise_limit
-from hydrant.runs.execute import already_finished, execute, prepare_start, start_failure
+from hydrant.runs.execute import (
+    Session,
+    already_finished,
+    execute,
+    prepare_start,
+    start_failure,
+    timeout_seconds,
+)
 from hydrant.runs.folder import LOG
 from hydrant.runs.job import Job, RunResult, unexpected_failure
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import current_log, log_to_file, log_to_terminal
 from hydrant.runs.reporter import describe_environment
 from hydrant.runs.resume import Start, starting_point
-from hydrant.runs.session import Session, open_session, timeout_seconds
 from hydrant.signals import StopRequest
 from hydrant.training import loop
 from hydrant.training.costs import explain_out_of_memory
@@ -113,7 +119,7 @@ class RunLane:
             return
         try:
             with self.active():
-                self._session = open_session(self._job, self._plan, self._start, Watchdog(), environment)
+                self._session = Session(self._job, self._plan, self._start, Watchdog(), environment)
                 self._opened = self._session.opened(stop)
                 trainer = self._opened.__enter__()
         except (Exception, SystemExit) as error:

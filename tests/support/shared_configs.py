@@ -1,13 +1,16 @@
 """Let the tests of a process share what Hydra makes of Hydrant's config files: composing is a third of a short run."""
 
+import pickle
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hydra._internal import defaults_list
+from hydra._internal import config_repository, defaults_list
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -23,16 +26,24 @@ _HYDRANTS = {"pkg://hydra.conf", with_limits(str(conf_dir())), "structured://"}
 _jobs: list[JobComposer] = []
 """One, once it is made, which keeps what it has composed."""
 
-_files = dict[str, Any]()
+_files, _merged = dict[str, Any](), dict[str, bytes]()
 
 
 def _read_once(repository: ConfigRepository, config_path: str) -> Any:
     if config_path not in _files:
         _files[config_path] = _READ(repository, config_path)
-    return deepcopy(_files[config_path])
+    return _files[config_path]
 
 
-_READ = ConfigRepository.load_config
+def _merge_once(loader: ConfigLoaderImpl, defaults: Sequence[Any], repo: Any) -> DictConfig:
+    """Merge the files of a defaults list, or take them from an earlier config of the same files."""
+    if (key := f"{defaults}") not in _merged:
+        repo.cache = deepcopy(repo.cache)  # merging changes what was read
+        _merged[key] = pickle.dumps(_MERGE(loader, defaults, repo))
+    return pickle.loads(_merged[key])
+
+
+_READ, _MERGE = ConfigRepository.load_config, ConfigLoaderImpl._compose_config_from_defaults_list
 
 
 class SharingComposer(Composer):
@@ -48,6 +59,9 @@ class SharingComposer(Composer):
             return super().load(words, mode)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ConfigRepository, "load_config", _read_once)
+            patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", _merge_once)
+            # It would copy what it reads from, to change the sources.
+            patch.setattr(config_repository, "copy", SimpleNamespace(deepcopy=lambda sources: sources))
             # Hydra 1.3 makes it for each entry of each defaults list, for interpolations there: we have none.
             patch.setattr(
                 defaults_list, "_create_interpolation_map", lambda *_: OmegaConf.create(), raising=False

@@ -80,8 +80,9 @@ def is_idle_interval(key: str, flat_config: Mapping[str, Any]) -> bool:
 
     Each `patience` counts evaluations, so `eval_every` is idle only if none is set.
     """
-    has_patience = any(name.endswith("patience") and value is not None for name, value in flat_config.items())
-    return key in INTERVALS and not (key == "eval_every" and has_patience)
+    if key != "eval_every":
+        return key in INTERVALS
+    return all(value is None for name, value in flat_config.items() if name.endswith("patience"))
 
 
 def is_neutral(key: str) -> bool:

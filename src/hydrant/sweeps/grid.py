@@ -235,7 +235,7 @@ def _repetition(overrides: Sequence[str]) -> tuple[str | None, ...]:
 
 def _have_same_options(jobs: Sequence[Sequence[str]]) -> bool:
     """Return whether jobs differ in values only, so that they need the same modules."""
-    groups = group_options()
+    groups = group_options() if len(jobs) > 1 else {}
     options = {
         tuple(word for word in words if re.split("[@=]", word.lstrip("+~"))[0] in groups) for words in jobs
     }

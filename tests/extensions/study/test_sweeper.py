@@ -26,11 +26,8 @@ from studies import Killed, WrittenRuns
 from sweeps import SHORT
 
 from hydrant import cli
-from hydrant.config.compose import JobComposer
 from hydrant.errors import RecordError
 from hydrant.extensions.compare.sources import read_runs
-from hydrant.extensions.study import sweeper
-from hydrant.extensions.study.protocol import Range, read_ranges
 from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.report import read_earlier
 from hydrant.extensions.study.sweeper import StudySweeper
@@ -81,15 +78,6 @@ def compose_once(own: StudySweeper, words: Sequence[str], number: int) -> SweepJ
     return replace(found, job=replace(found.job, folder=folder, sweep_folder=sweep_folder))
 
 
-RANGES = dict[str, list[Range]]()
-
-
-def read_ranges_once(tune: Sequence[str], words: Sequence[str], composer: JobComposer) -> list[Range]:
-    if (key := f"{tune} {words}") not in RANGES:
-        RANGES[key] = read_ranges(tune, words, composer)
-    return RANGES[key]
-
-
 later = partial(pytest.param, marks=pytest.mark.slow)
 
 
@@ -99,7 +87,6 @@ def run_study(monkeypatch: pytest.MonkeyPatch, runs: WrittenRuns, *words: str) -
     monkeypatch.setattr(Executor, "check", lambda self, configs: [None] * len(configs))
     monkeypatch.setattr("hydrant.sweeps.grid.start_server", lambda modules: None)
     monkeypatch.setattr(StudySweeper, "_compose", compose_once)
-    monkeypatch.setattr(sweeper, "read_ranges", read_ranges_once)
     monkeypatch.setattr(StudySweeper, "_run_batch", lambda self, *batch: runs.train(*batch))
     return cli.main(["study", "name=best", *SHORT, *words])
 

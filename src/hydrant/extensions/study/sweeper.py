@@ -12,7 +12,7 @@ from hydrant.config import metric_keys
 from hydrant.config.command_line import Flags, check_grid
 from hydrant.config.compose import grid
 from hydrant.config.flat import JobFolders, flatten, register_resolvers
-from hydrant.config.groups import content_of, option_path
+from hydrant.config.groups import option_content
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.extensions.study import report
 from hydrant.extensions.study.protocol import (
@@ -72,6 +72,7 @@ class StudySweeper(GridSweeper):
         self._counts = dict(rounds=rounds, first_seed=first_seed, seeds=seeds, seeds_at_once=seeds_at_once)
         self._of_rule: dict[str, Any] = {"min_difference": min_difference, "alpha": alpha, "power": power}
         self._flags: dict[str, Any] = {"budget": budget, "judge": judge, **self._of_rule, **self._counts}
+        self._defaults = option_content("hydra/sweeper", "study")
 
     def run(self) -> None:
         """Check the study, and run what is left of it.
@@ -137,10 +138,8 @@ class StudySweeper(GridSweeper):
         """Return the command of this study with these arguments changed, without flags that have their default."""
         flags = [word for text in self._contenders for word in ("--contender", text)]
         flags += [word for text in self._tune for word in ("--tune", text)]
-        values = self._flags | changes
-        defaults: Any = OmegaConf.load(option_path("hydra/sweeper", "study"))
-        own_flags = {f"--{key.replace('_', '-')}": v for key, v in values.items() if v != defaults[key]}
-        flags += [word for flag, value in own_flags.items() for word in (flag, f"{value}")]
+        for key, value in (self._flags | changes).items():
+            flags += [f"--{key.replace('_', '-')}", f"{value}"] if value != self._defaults[key] else []
         hydra_words: Any = OmegaConf.to_container(self.config.hydra.overrides.hydra)
         left_out = ("hydra/sweeper", "hydra.sweeper", "hydra.mode")
         kept = [word for word in hydra_words if not word.startswith(left_out)]
@@ -309,7 +308,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         ConfigError: the command line is wrong.
     """
-    own_keys = content_of(option_path("hydra/sweeper", "study")).keys() - {*_NO_FLAGS}
+    own_keys = option_content("hydra/sweeper", "study").keys() - {*_NO_FLAGS}
     parser = Flags("study", metric=str, **dict.fromkeys(sorted(own_keys), str))
     parser.add_argument("--contender", action="append", dest="contenders")
     parser.add_argument("--tune", action="append")

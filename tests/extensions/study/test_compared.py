@@ -9,7 +9,7 @@ from planted import Compare, write_run, write_study_record
 
 from hydrant.errors import RecordError
 from hydrant.extensions.compare.comparison import Comparison, compare
-from hydrant.extensions.compare.serialize import to_brief, to_text
+from hydrant.extensions.compare.serialize import for_paper, to_brief, to_text
 from hydrant.extensions.compare.sources import Question, read_runs
 from hydrant.extensions.study.report import read_earlier
 from hydrant.records.files import Plan, PlannedJob
@@ -42,9 +42,10 @@ def test_an_undecided_study_is_not_decided_by_a_test_of_a_fixed_number(
     study = write_study(tmp_path / "upd", is_decided=False)
     comparison = comparing(study)
     lines = to_text(comparison, None).splitlines()
-    assert (
-        lines[0] == "Undecided: adamw leads sgd by 0.1 in val/accuracy, but 4 fresh seeds can decide nothing."
-    )
+    sentence = "Undecided: adamw leads sgd by 0.1 in val/accuracy, but 4 fresh seeds can decide nothing."
+    rows, caption = for_paper(comparison)
+    assert [row[-1] for row in rows] == ["verdict", "baseline", "-"]
+    assert lines[0] == sentence in caption
     assert "This is the verdict of " in lines[1]
     assert lines[2].startswith(
         "Undecided, as the study is. If its number of runs had been chosen beforehand: adamw is better than sgd"

@@ -115,9 +115,9 @@ class Comparison:
         base, is_open = self.baseline, self.study is not None and self.study.status != "decided"
         if group.name == self.verdict.winner:
             return "best"
-        if group is base or base is None or group.versus is None:
+        if group is base or base is None or group.versus is None or is_open:
             return "baseline" if group is base else "-"
-        if is_open or self.verdict.leader is None:  # a loss that is another quantity in each has none
+        if self.verdict.leader is None:  # a loss that is another quantity in each has none
             return "undecided"
         if is_beaten(group, base, self.metric):
             return "worse"

@@ -293,15 +293,14 @@ def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
         known = (label(group.runs[0], key) if c.study else chosen.get(key, "-") for key in over)
         labels = [*(group.labels.values() or ["all runs"]), *known]
         rows.append([*labels, str(estimate.num), number(estimate.mean, digits), ends, c.verdict_of(group)])
-    better, base = (
-        "higher" if metric.mode == "max" else "lower",
-        c.baseline.name if c.baseline else "the best",
-    )
+    better = "higher" if metric.mode == "max" else "lower"
+    base = c.baseline.name if c.baseline else "the best"
     mean = f"Mean {metric.name} {c.moment} over n {c.terms.repetitions} ({better} is better)"
     ends = f"the {100 * CONFIDENCE:g} % interval of the mean by Student's t{sections.cut_text(metric.bounds)}"
     tests = f"t-tests at {100 * SIGNIFICANCE:g} %, corrected for all comparisons (Holm)"
     said = f"{mean} with {ends}. Verdict: against {base}, by {tests}."
-    return rows, " ".join(filter(None, (said, c.caution, c.choice.sentence)))
+    of_study = c.study and c.study.metric == metric.name and f"The study says: {c.study.sentence}"
+    return rows, " ".join(filter(None, (said, c.caution, of_study, c.choice.sentence)))
 
 
 _MAX_ROWS = 16  # of a table whose rows have an order of their own

@@ -28,12 +28,10 @@ def test_the_sections_of_a_page_are_listed_and_printed(capsys: pytest.CaptureFix
 
 
 def test_a_comment_in_a_code_block_is_no_section(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "\n# " in (ROOT / "docs" / "guides" / "tasks.md").read_text()
+    text = (ROOT / "docs" / "guides" / "tasks.md").read_text()
+    assert "\n# " in text
     assert cli.main(["docs", "guides/tasks#"]) == 0
-    assert (
-        len({*capsys.readouterr().out.split()})
-        == (ROOT / "docs" / "guides" / "tasks.md").read_text().count("\n## ") + 1
-    )
+    assert len({*capsys.readouterr().out.split()}) == text.count("\n## ") + 1
 
 
 def test_an_unknown_section_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,9 @@ Train = Callable[..., Path]
 TrainRecorded = Callable[..., list[gpu.Calls]]
 
 DIGITS = ("tracker=local", "data=digits", "model.hidden=[16]", "max_grad_norm=1", "averaging=ema",
-          "limit_train_samples=640", "global_batch_size=32")  # fmt: skip
-NUM_UPDATES = 30
-"""More than the 20 of an epoch, so that the order of the next epoch is copied to the GPU."""
+          "limit_train_samples=320", "global_batch_size=32")  # fmt: skip
+NUM_UPDATES = 14
+"""More than the 10 of an epoch, so that the order of the next epoch is copied to the GPU."""
 
 OPTIMIZERS = sorted(
     {*options_of("optimizer")}

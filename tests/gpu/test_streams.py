@@ -274,7 +274,7 @@ def test_each_wait_is_needed(see: Callable[[], dict[str, Any]], waits: Waits) ->
 @pytest.mark.parametrize("order", [pytest.param("late", marks=LATE), pytest.param("side", marks=SIDE_FIRST)])
 def test_late_streams_train_as_the_cpu(order: str, train: Train, on_cpu: Train, words: list[str]) -> None:
     """Batches are copied before they are used, and kept until they were; checkpoints hold what their update made."""
-    words = [*words, "duration=40", "log_every=10", "eval_every=20", "save_every=10", "keep_last=4"]
+    words = [*words, "duration=20", "log_every=5", "eval_every=10", "save_every=5", "keep_last=4"]
     with gpu.calls() as calls:
         on_gpu = train(*words, name=order)
     expected = on_cpu(*words, name="cpu")
@@ -283,7 +283,7 @@ def test_late_streams_train_as_the_cpu(order: str, train: Train, on_cpu: Train, 
     )
     assert {call.detail.split(" async")[0] for call in of_batches} == {"H2D pinned"}
     assert {call.detail for call in of_weights if "D2H" in call.detail} == {"D2H pinned async 2048"}
-    assert (len(of_batches), calls.counts["stream wait"]) == (40, 40 + 3)  # and one of each evaluation
+    assert (len(of_batches), calls.counts["stream wait"]) == (20, 20 + 3)  # and one of each evaluation
     assert rows(on_gpu) == rows(expected)
     saved = checkpoints(expected)
     assert len(saved) == 8  # weights, and the state of training

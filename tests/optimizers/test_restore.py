@@ -64,14 +64,8 @@ def test_a_run_with_bfloat16_weights_resumes_exactly(
     assert_same_state(weights(resumed), weights(whole))
 
 
-WIDE = (
-    "tracker=local",
-    "model.hidden=[256,256]",
-    "duration=30",
-    "log_every=5",
-    "eval_every=15",
-    "save_every=15",
-)
+WIDE = ("tracker=local", "model.hidden=[256,256]", "duration=22", "log_every=5", "eval_every=11",
+        "save_every=11")  # fmt: skip
 OPTIONS = options_of("optimizer")
 OTHERS = ("library", "sparse_adam")  # not chosen alone; for models with sparse gradients
 FAST = ("muon", "soap")

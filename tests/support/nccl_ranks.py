@@ -14,7 +14,7 @@ LENGTH = 700_001
 
 def check_collectives(folder: Path, num_ranks: int) -> None:
     """Raise if a collective gives a wrong result on one of the ranks."""
-    spawn(_rank, num_ranks, str(folder), num_ranks=num_ranks, forks=False)
+    spawn(_rank, num_ranks, str(folder), num_ranks=num_ranks, method="fork")
 
 
 def _rank(rank: int, num_ranks: int, folder: str) -> None:

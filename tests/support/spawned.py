@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import torch.multiprocessing as mp
@@ -13,7 +12,7 @@ from hydrant.sweeps.fork_server.call import start_server
 
 
 def spawn(
-    function: Callable[..., None], *arguments: object, num_ranks: int, join: bool = True, forks: bool = True
+    function: Any, *arguments: object, num_ranks: int, join: bool = True, method: str = "forkserver"
 ) -> Any:
     """Call `function(rank, *arguments)` in a process for each rank, like `torch.multiprocessing.spawn`.
 
@@ -21,22 +20,20 @@ def spawn(
     sometimes abort a process while its interpreter shuts down (github.com/pytorch/pytorch/pull/179291).
 
     Args:
-        forks: the ranks are forks of the fork server of sweeps, which has imported torch. Otherwise each imports it.
+        method: `forkserver`: the ranks are forks of the server of sweeps, which has imported torch; `fork`: of this
+            process, which has not used its GPUs yet.
     """
-    method, environment = "spawn", MappingProxyType[str, str]({})
-    if forks:
+    if method == "forkserver":
         start_server(PRELOAD)
-        method, environment = "forkserver", os.environ  # the server has that of its start
-    call = (dict(environment), function, arguments)
+    call = (dict(os.environ), function, arguments)  # the server has the variables of its start
     return mp.start_processes(_call_and_exit, args=call, nprocs=num_ranks, join=join, start_method=method)  # type: ignore[no-untyped-call]
 
 
 def _call_and_exit(
-    rank: int, environment: Mapping[str, str], function: Callable[..., None], arguments: tuple[object, ...]
+    rank: int, environment: dict[str, str], function: Callable[..., None], arguments: tuple[object, ...]
 ) -> None:
-    if environment:
-        os.environ.clear()
-        os.environ.update(environment)
+    os.environ.clear()
+    os.environ.update(environment)
     function(rank, *arguments)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -25,7 +25,7 @@ GROWING = (*DIGITS, "global_batch_size={0: 32, 3: 64, 7: 96}", "duration=12")
 SIZES = Steps((0, 2, 5), (8, 12, 4))
 
 
-def _source(name: str) -> Source:
+def _source(name: str, num_workers: int = 2) -> Source:
     if name == "stream":
         from hydrant.extensions.streams import IterableSource
 
@@ -34,7 +34,7 @@ def _source(name: str) -> Source:
     return (
         in_memory()
         if name == "memory"
-        else LoaderSource(items, as_input, as_input, (0.0,), (1.0,), num_workers=2)
+        else LoaderSource(items, as_input, as_input, (0.0,), (1.0,), num_workers)
     )
 
 
@@ -44,7 +44,7 @@ def test_updates_have_the_samples_that_follow_one_another(
     name: str, micro_batch_size: int, world_size: int
 ) -> None:
     """The updates together have the samples of a stream of single samples, on any number of ranks."""
-    source, single = _source(name), _source(name)
+    source, single = _source(name), _source(name, 0)
     one = single.stream(StreamSpec(3, Steps.constant(1), 1, 0, 1, CPU))
     streams = [
         source.stream(StreamSpec(3, SIZES, micro_batch_size, rank, world_size, CPU))
@@ -65,7 +65,7 @@ def test_an_update_has_the_same_samples_wherever_reading_begins(name: str) -> No
     spec = StreamSpec(3, SIZES, 4, 0, 1, CPU)
     stream = _source(name).stream(spec)
     whole = [joined(stream.micro_batches(n)) for n in range(9)]
-    for num_updates in (7, 2, 4, 5, 0):
+    for num_updates in (7, 2, 5):
         jumped = _source(name).stream(spec)
         assert same(joined(jumped.micro_batches(num_updates)), whole[num_updates])
         assert same(joined(stream.micro_batches(num_updates)), whole[num_updates])

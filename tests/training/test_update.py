@@ -21,7 +21,8 @@ from hydrant.training.prepare.rehearsal import read_samples
 
 TWO = ("experiment=two_models", "model.modules.first.hidden=[16]", "model.modules.second.hidden=[24]",
        "tracker=local", "duration=12", "log_every=4", "eval_every=6", "save_every=6")  # fmt: skip
-GAN = ("experiment=gan_digits", "tracker=local")
+LARGE_GAN = ("experiment=gan_digits", "tracker=local")
+GAN = (*LARGE_GAN, "model.modules.generator.hidden=[16]", "model.modules.discriminator.hidden=[16]")
 
 
 @pytest.mark.extension
@@ -164,8 +165,8 @@ def test_every_evaluation_draws_the_same_noise(train: Train, capsys: pytest.Capt
 @pytest.mark.usefixtures("gan")
 @pytest.mark.slow
 def test_the_gan_generates_digits_that_a_classifier_recognises(train: Train) -> None:
-    folder = train(*GAN, "tracker=tensorboard")
-    plan: Any = prepare(check(compose([*GAN])))
+    folder = train(*LARGE_GAN, "tracker=tensorboard")
+    plan: Any = prepare(check(compose([*LARGE_GAN])))
     real, labels = read_samples(
         plan.data, plan.data.train, plan.data.train.num_samples
     )  # all of them, normalised

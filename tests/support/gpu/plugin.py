@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from xdist.scheduler import LoadFileScheduling
 
 from gpu.build import CannotBuild, DoesNotCompile
 from gpu.environment import Gpus, environment, is_stub
@@ -45,6 +46,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_results] = {}
     config.stash[_server] = Server()
     config.add_cleanup(config.stash[_server].close)
+
+
+class _OneServer(LoadFileScheduling):
+    """Gives the folder tests/gpu to one process, whose server imports torch for all of it."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/gpu" if nodeid.startswith("tests/gpu/") else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Schedule as `--dist loadfile` does, but for tests/gpu."""
+    return _OneServer(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -85,8 +85,8 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
     asked = str(factorial.verdict.leader).partition("=")[0]
     sentences = [
         f"Each of the {repetitions} counts once, by its mean over the settings of the other keys. p and intervals are "
-        f"corrected for all {factorial.num_comparisons} comparisons of these tables. --by {asked} asks for "
-        "one key alone: choose it before you see results."
+        f"of paired t-tests{statistics.corrected_for(factorial.num_comparisons)}. --by {asked} asks for one key alone: "
+        "choose it before you see results."
     ]
     sentences += [
         f"{' and '.join(i.keys)} interact, so the best value of one depends on the other: --by {','.join(i.keys)} "

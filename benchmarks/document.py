@@ -43,7 +43,7 @@ Results = dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]]
 SUMMARY = [
     ("time added to an update by the framework", "update_overhead",
      ("added by Hydrant", "added by Accelerate", "added by Lightning Trainer", "added by HF Trainer")),
-    ("an update of the default run, compared with a plain loop", "whole_update",
+    ("an update of the default run, compared with a plain loop (below 1 x: slower)", "whole_update",
      ("a fused update: faster by", "a compiled update: faster by")),
     ("short runs in a sweep", "sweep_rate", ("a sweep", "one process per run", "Hydra's multirun of Lightning")),
     ("a sweep of 64 jobs as one program", "stacked",

@@ -1,70 +1,86 @@
 """`hydrant stop` signals the process that holds the lock of the folder, once, and no other process."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from answers import check
+from processes import fork
 from run_folders import summary
+from tiny_runs import sweep
 
 from hydrant import cli
 from hydrant.extensions.stop.command import ASKED, ask_to_stop
 from hydrant.runs import lock
-from hydrant.runs.lock import LEASE, exclusive, this_machine
-
-HYDRANT = str(Path(sys.executable).with_name("hydrant"))
-
-WORKER = """
-import os, sys, time
-from pathlib import Path
-from hydrant.runs.lock import exclusive, shared
+from hydrant.runs.lock import LEASE, exclusive, shared, this_machine
 from hydrant.signals import StopRequest
 from hydrant.sweeps.plan import SweepFiles
-folder, seconds = Path(sys.argv[2]), float(sys.argv[3])
-files = SweepFiles(folder)
-files.keeps_plan = (folder / "sweep.json").exists()
-place = folder / ".commands" / str(os.getpid()) if sys.argv[1] == "checking" else folder
-with (exclusive if sys.argv[1] == "run" else shared)(place), StopRequest() as stop:
-    if sys.argv[1] == "sweep":
-        files.add([(folder / "seed-0", ["seed=0"])])
-    print("works", flush=True)
-    try:
-        while stop() is None:
-            time.sleep(0.01)
-        time.sleep(seconds)
-        print("saved", flush=True)
-    except KeyboardInterrupt:
-        print("at once", flush=True)
-"""
 
-Work = Callable[..., "subprocess.Popen[str]"]
+FORKS = multiprocessing.get_context("fork")
+
+
+def work_until_stopped(kind: str, folder: Path, seconds: float, words: Connection) -> None:
+    files = SweepFiles(folder)
+    files.keeps_plan = (folder / "sweep.json").exists()
+    place = folder / ".commands" / str(os.getpid()) if kind == "checking" else folder
+    with (exclusive if kind == "run" else shared)(place), StopRequest() as stop:
+        if kind == "sweep":
+            files.add([(folder / "seed-0", ["seed=0"])])
+        words.send("works")
+        try:
+            while stop() is None:
+                time.sleep(0.01)
+            time.sleep(seconds)
+            words.send("saved")
+        except KeyboardInterrupt:
+            words.send("at once")
+
+
+class Worker:
+    """A fork of this process that works in a folder; it needs these seconds to save."""
+
+    def __init__(self, kind: str, folder: Path, seconds: float = 0) -> None:
+        self._words, sender = FORKS.Pipe(duplex=False)
+        self.process = FORKS.Process(target=work_until_stopped, args=(kind, folder, seconds, sender))
+        self.process.start()
+        assert self.next_word() == "works"
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def next_word(self) -> str:
+        assert self._words.poll(60)
+        return self._words.recv()
+
+
+Work = Callable[..., Worker]
 
 
 @pytest.fixture
-def work() -> Iterator[Work]:
-    """`work("run", folder, seconds=0)`: start a process that works in a folder; it needs these seconds to save."""
-    processes = list[subprocess.Popen[str]]()
+def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
+    monkeypatch.setattr("hydrant.signals._REPEATED_SECONDS", 0.1)
+    workers = list[Worker]()
 
-    def start(kind: str, folder: Path, seconds: float = 0) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", WORKER, kind, str(folder), str(seconds)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        processes.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "works\n"
-        return process
+    def start(kind: str, folder: Path, seconds: float = 0) -> Worker:
+        workers.append(Worker(kind, folder, seconds))
+        return workers[-1]
 
     yield start
-    for process in processes:
-        with process:  # closes its pipe
-            process.kill()
+    for worker in workers:
+        worker.process.kill()
+        worker.process.join()
 
 
 @pytest.fixture
@@ -93,15 +109,15 @@ def test_a_process_saves_and_ends(work: Work, run: Path, capsys: pytest.CaptureF
     assert (entry["state"], entry["pid"]) == ("running", process.pid)
     stopped = stop(capsys, run)
     assert (stopped["outcome"], stopped["pids"]) == ("stopped", [process.pid])
-    assert process.communicate()[0] == "saved\n"
+    assert process.next_word() == "saved"
     assert not list(run.glob(f"{ASKED}*"))
     again = stop(capsys, run)
     assert (again["outcome"], again["pids"], again["state"]) == ("idle", [], "killed")
 
 
 def test_several_requests_let_it_save(work: Work, run: Path) -> None:
-    """A run takes a second SIGTERM, after a second, for "at once"."""
-    process = work("run", run, seconds=2.5)
+    """A run takes a second SIGTERM, after a while, for "at once"."""
+    process = work("run", run, seconds=1)
     ended = list[bool | None]()
     requests = [
         threading.Thread(target=lambda: ended.append(ask_to_stop(run, process.pid, now=False, seconds=20)))
@@ -109,10 +125,10 @@ def test_several_requests_let_it_save(work: Work, run: Path) -> None:
     ]
     for ask in requests:
         ask.start()
-        time.sleep(0.7)
+        time.sleep(0.2)
     for ask in requests:
         ask.join()
-    assert process.communicate()[0] == "saved\n"
+    assert process.next_word() == "saved"
     assert ended == [True, True, True]
 
 
@@ -120,14 +136,14 @@ def test_now_does_not_wait_for_saving(work: Work, run: Path) -> None:
     process = work("run", run, seconds=60)
     assert ask_to_stop(run, process.pid, now=False, seconds=0.5) is False
     assert ask_to_stop(run, process.pid, now=True, seconds=20) is True
-    assert process.communicate()[0] == "at once\n"
+    assert process.next_word() == "at once"
 
 
 def test_a_first_request_can_be_for_now(work: Work, run: Path) -> None:
     """Two signals at once would come in the order of their numbers, and the run would save."""
     process = work("run", run, seconds=60)
     assert ask_to_stop(run, process.pid, now=True, seconds=20) is True
-    assert process.communicate()[0] == "at once\n"
+    assert process.next_word() == "at once"
 
 
 @pytest.mark.parametrize("kind", ["sweep", "checking"])
@@ -140,23 +156,23 @@ def test_a_sweep_is_stopped_by_its_own_process(
         make_run(tmp_path / "sweep" / "seed-0", "running")
     stopped = stop(capsys, tmp_path / "sweep")
     assert (stopped["outcome"], stopped["pids"]) == ("stopped", [process.pid])
-    assert process.communicate()[0] == "saved\n"
+    assert process.next_word() == "saved"
 
 
 def test_both_commands_that_work_at_a_sweep_are_stopped(
     work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The jobs of the plan name the later one. A second request sends no second signal to one that still saves."""
-    sweep = tmp_path / "sweep"
-    make_run(sweep / "seed-0", "running")
-    first, second = work("sweep", sweep, seconds=2.5), work("sweep", sweep)
-    request = threading.Thread(target=lambda: ask_to_stop(sweep, first.pid, now=False, seconds=0.1))
+    folder = tmp_path / "sweep"
+    make_run(folder / "seed-0", "running")
+    first, second = work("sweep", folder, seconds=1), work("sweep", folder)
+    request = threading.Thread(target=lambda: ask_to_stop(folder, first.pid, now=False, seconds=0.1))
     request.start()
     request.join()
-    stopped = stop(capsys, sweep)
+    stopped = stop(capsys, folder)
     assert (stopped["outcome"], sorted(stopped["pids"])) == ("stopped", sorted([first.pid, second.pid]))
-    assert [process.communicate()[0] for process in (first, second)] == ["saved\n"] * 2
-    assert not list(sweep.glob(f"{ASKED}*"))
+    assert [process.next_word() for process in (first, second)] == ["saved"] * 2
+    assert not list(folder.glob(f"{ASKED}*"))
 
 
 def test_a_backup_that_locks_a_sweep_is_not_stopped(
@@ -184,7 +200,7 @@ def test_a_run_that_is_starting_is_shown_and_stopped(
     [[entry]] = check(capsys.readouterr().out)["folders"].values()
     assert (entry["state"], entry["pid"]) == ("starting", process.pid)
     assert stop(capsys, *flags, tmp_path / "run")["pids"] == [process.pid]
-    process.wait()
+    process.process.join()
 
 
 def test_a_sweep_whose_process_cannot_be_found_is_not_called_idle(
@@ -195,7 +211,7 @@ def test_a_sweep_whose_process_cannot_be_found_is_not_called_idle(
     monkeypatch.setattr(lock, "_PROC", tmp_path / "no_proc")
     assert cli.main(["stop", str(tmp_path / "sweep")]) == 1
     assert "a process that cannot be found here works at it; stop it where it" in capsys.readouterr().err
-    assert process.poll() is None
+    assert process.process.is_alive()
 
 
 def test_the_runs_that_a_killed_sweep_left_are_stopped(
@@ -204,7 +220,7 @@ def test_the_runs_that_a_killed_sweep_left_are_stopped(
     runs = [make_run(tmp_path / "sweep" / f"seed-{n}", "running") for n in range(2)]
     processes = [work("run", folder) for folder in runs]
     assert sorted(stop(capsys, tmp_path / "sweep")["pids"]) == sorted(p.pid for p in processes)
-    assert [process.communicate()[0] for process in processes] == ["saved\n"] * 2
+    assert [process.next_word() for process in processes] == ["saved"] * 2
 
 
 @pytest.mark.parametrize("is_locked", [False, True])
@@ -228,7 +244,7 @@ def test_a_forged_lease_stops_nobody(
         json.dumps({"began": 0, "commands": [{"pid": bystander.pid, "machine": this_machine()}], "jobs": []})
     )
     assert ask_to_stop(run, bystander.pid, now=True, seconds=0) is None
-    assert bystander.poll() is None
+    assert bystander.process.is_alive()
     assert stop(capsys, tmp_path / "mine")["outcome"] == "stopped"
 
 
@@ -244,7 +260,7 @@ def test_a_plan_or_a_link_of_a_stranger_stops_no_run_elsewhere(
     plan = {"began": 0, "commands": [command], "machine": this_machine(), "host": "x", "jobs": [job]}
     (tmp_path / "theirs" / "sweep.json").write_text(json.dumps(plan))
     assert stop(capsys, tmp_path / "theirs")["outcome"] == "idle"
-    assert bystander.poll() is None
+    assert bystander.process.is_alive()
 
 
 def test_a_run_of_another_machine_is_stopped_there(
@@ -272,19 +288,26 @@ def test_a_folder_without_runs_is_refused(workdir: Path, capsys: pytest.CaptureF
 def test_a_real_sweep_stops_its_job_and_starts_no_other(
     workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["name=sweep", "tracker=local", "model.hidden=[4]", "limit_val_samples=32", "eval_every=null"]
-    command = [HYDRANT, "train", "-m", "--json", "seed=0,1", *words]
-    sweep = subprocess.Popen(
-        [*command, "duration=1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    words = ("--json", "seed=0,1", "name=sweep", "eval_every=null", "save_every=null", "duration=1000000")
+
+    def start() -> int:
+        out, err = Path("out"), Path("err")
+        with (
+            out.open("w") as stdout,
+            err.open("w") as stderr,
+            redirect_stdout(stdout),
+            redirect_stderr(stderr),
+        ):
+            return sweep(workdir, words)
+
+    pid = fork(start)
     while not (rows := list(workdir.glob("multirun/sweep/seed-0*/metrics.jsonl"))):
-        assert sweep.poll() is None
-        time.sleep(0.1)
-    assert [path.name for path in workdir.glob("multirun/sweep/.commands/*")] == [str(sweep.pid)]
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+        time.sleep(0.02)
+    assert [path.name for path in workdir.glob("multirun/sweep/.commands/*")] == [str(pid)]
     assert stop(capsys, "multirun/sweep")["outcome"] == "stopped"
     assert not (workdir / "multirun" / "sweep" / ".commands").exists()
-    printed, errors = sweep.communicate()
-    assert sweep.returncode == 128 + signal.SIGTERM, errors
-    assert check(printed)["states"] == {"preempted": 1, "not started": 1}
-    assert check(errors.splitlines()[-1])["exit_status"] == 143
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGTERM
+    assert check(Path("out").read_text())["states"] == {"preempted": 1, "not started": 1}
+    assert check(Path("err").read_text().splitlines()[-1])["exit_status"] == 143
     assert summary(rows[0].parent)["status"] == "preempted"

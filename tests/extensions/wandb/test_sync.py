@@ -187,14 +187,14 @@ def assert_not_called(server: socket.socket) -> None:
 
 
 def test_settings_in_a_run_folder_choose_no_server(
-    run_offline: Callable[..., Path], study: Path, wandb_server: WandbServer, their_server: socket.socket
-) -> None:
+    run_offline: Callable[..., Path], sync: Callable[..., Report], wandb_server: WandbServer,
+    their_server: socket.socket, end_wandb: Callable[[], None],
+) -> None:  # fmt: skip
     folder = run_offline("first")
     write_settings(folder / "wandb" / "settings", url_of(their_server))
     (folder / "random.py").write_text("open('ran', 'w')")
-    command = [str(Path(sys.executable).with_name("hydrant")), "sync", "study"]
-    done = subprocess.run(command, cwd=study.parent, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    end_wandb()  # the command reads the settings
+    assert sync("study")["study/first"]["state"] == "sent"
     assert without_sdk_keys(wandb_server.only_run().history) == rows()
     assert_not_called(their_server)
     assert not (folder / "ran").exists()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import pytest
 from marks import slow
 from PIL import Image
-from processes import wait_for_row
-from training_runs import command, run_command
+from processes import fork
+from tiny_runs import tiny_job, train
 from wandb_rows import (
     SUMMARY,
     Make,
@@ -239,28 +240,29 @@ def test_a_run_stopped_in_a_terminal_and_continued_sends_each_row_once(
     signum: signal.Signals, wandb_server: WandbServer, workdir: Path
 ) -> None:
     """Ctrl-C reaches the processes of the SDK too, which must send the rest."""
-    words = [
-        "name=run",
-        "tracker=wandb",
-        "duration=400",
-        "log_every=10",
-        "save_every=30",
-        "model.hidden=[16]",
-    ]
-    with subprocess.Popen(
-        command(*words), cwd=workdir, start_new_session=True, stderr=subprocess.PIPE, text=True
-    ) as process:
-        wait_for_row(workdir / "outputs" / "run", 60, process)
-        os.killpg(process.pid, signum)
-        _, printed = process.communicate()
-    if signum == signal.SIGINT:
-        assert process.returncode == 130
-        assert "wandb" not in printed, "W&B's own words would spoil the bar"
-    done = run_command(*words, cwd=workdir)
-    assert (done.returncode, done.stderr) == (0, "")
+    words = ("tracker=wandb", "duration=2000", "log_every=50", "save_every=150", "eval_every=null",
+             "histogram_every=null", "averaging=none")  # fmt: skip
+    job, printed = tiny_job(workdir / "outputs" / "run", *words), workdir / "printed"
+
+    def train_in_terminal() -> int:
+        os.setsid()
+        with printed.open("w") as stderr, redirect_stderr(stderr):
+            os.dup2(stderr.fileno(), 2)
+            return train(job)
+
+    pid = fork(train_in_terminal)
+    while not (job.folder / "checkpoints" / "last").exists():
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+        time.sleep(0.002)
+    os.killpg(pid, signum)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status == (130 if signum == signal.SIGINT else -signum)
+    assert "wandb" not in printed.read_text(), "W&B's own words would spoil the bar"
+    assert os.waitpid(fork(train_in_terminal), 0)[1] == 0
+    assert printed.read_text() == ""
     sent = [row["num_updates"] for row in wandb_server.only_run().history if "train/loss" in row]
-    logged = [row["num_updates"] for row in read_metrics(workdir / "outputs" / "run") if "train/loss" in row]
-    assert sent == logged == [*range(10, 401, 10)]
+    logged = [row["num_updates"] for row in read_metrics(job.folder) if "train/loss" in row]
+    assert sent == logged == [*range(50, 2001, 50)]
 
 
 def test_lost_rows_are_found_by_their_order_if_the_clock_was_set_back(

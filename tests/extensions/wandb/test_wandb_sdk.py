@@ -199,21 +199,22 @@ def test_a_run_that_is_refused_ends_what_was_started(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("wandb_home", "workdir")
-def test_the_start_of_a_run_does_not_import_requests() -> None:
-    """It takes long. If W&B renames the module that imports it, this test says so."""
+def test_the_start_of_a_run_does_not_import_requests_and_launch() -> None:
+    """They take long. If W&B renames the module or the method that imports one, this test says so."""
     code = (
-        "import wandb; from hydrant.extensions.wandb.sdk import turn_off_analytics\n"
-        "turn_off_analytics()\n"
+        "import wandb; from hydrant.extensions.wandb.sdk import turn_off_extras\n"
+        "turn_off_extras()\n"
         "run = wandb.init(mode='offline', settings=wandb.Settings(silent=True))\n"
         "run.finish()"
     )
-    assert "requests" not in modules_after(code)
+    assert not modules_after(code) & {"requests", "wandb.sdk.launch"}
 
 
-@pytest.mark.parametrize("mode", ["online", "offline"])
-def test_a_wandb_core_that_cannot_start_ends_the_warm_up(mode: str) -> None:
-    code = "from wandb.sdk.lib.service import service_process\n"
-    code += "service_process.get_core_path = lambda: '/bin/false'\n"
-    code += "from hydrant.extensions.wandb.tracker import WandbTracker\n"
-    code += f"with WandbTracker.warmed_up({{'mode': {mode!r}, 'probe_timeout': 9.0}}): pass"
+def test_a_wandb_core_that_cannot_start_ends_the_warm_up() -> None:
+    code = """from wandb.sdk.lib.service import service_process
+service_process.get_core_path = lambda: "/bin/false"
+from hydrant.extensions.wandb.tracker import WandbTracker
+for mode in ("online", "offline"):
+    with WandbTracker.warmed_up({"mode": mode, "probe_timeout": 9.0}):
+        pass"""
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)

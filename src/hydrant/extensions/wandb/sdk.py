@@ -16,9 +16,9 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +82,29 @@ def set_up() -> Any:
     """Start wandb-core, if it does not run, and return the SDK's settings and connection."""
     import wandb
 
-    turn_off_analytics()
+    turn_off_extras()
     return wandb.setup()
 
 
-def turn_off_analytics() -> None:
-    """Let the SDK send nothing about its own use and errors, for the rest of this process.
+@cache
+def turn_off_extras() -> None:
+    """Let the SDK send nothing about its own use and errors, and import less, for the rest of this process.
 
-    Otherwise its start, also offline, imports requests for that, which takes a twentieth of a second. And where
-    wandb-core cannot start, its report of that waits forever for a lock that its caller holds. Written against W&B 0.31
-    in November 2026.
+    Otherwise its start, also offline, imports requests to send that, which takes a twentieth of a second. And where
+    wandb-core cannot start, its report of that waits forever for a lock that its caller holds. It also imports W&B
+    Launch, in half a second, to look for inputs, which only a user of Launch has. Written against W&B 0.31 in November
+    2026.
     """
     with contextlib.suppress(ImportError, AttributeError):  # of another version
         importlib.import_module("wandb.analytics.opentelemetry.opentelemetry_proxy").disable()
+        run_class = importlib.import_module("wandb.sdk.wandb_run").Run
+        find_inputs: Callable[[Any], None] = run_class._detect_and_apply_job_inputs
+
+        def find_staged_inputs(run: Any) -> None:
+            if "wandb.sdk.launch" in sys.modules:
+                find_inputs(run)
+
+        run_class._detect_and_apply_job_inputs = find_staged_inputs
 
 
 def stop_core() -> None:

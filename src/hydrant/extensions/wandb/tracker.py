@@ -260,7 +260,7 @@ class WandbTracker(Tracker):
             import wandb
 
             self._wandb = wandb
-            sdk.turn_off_analytics()
+            sdk.turn_off_extras()
             run = wandb.init(
                 **arguments,
                 mode=mode,

@@ -9,7 +9,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +31,6 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from hydrant import cli, imports
 from hydrant.config import compose
-from hydrant.runs import reporter
 
 pytest_plugins = ["answers", "shared_fixtures", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
 
@@ -215,14 +213,13 @@ def _no_project_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="session", autouse=True)
 def _what_each_run_repeats_is_quick() -> Iterator[None]:
-    """Let fsync do nothing in this process, and ask Git once for Hydrant's commit, which each run records.
+    """Let fsync do nothing in this process.
 
     A run calls fsync twenty times, and only a loss of power needs it. Counting the objects that collecting has frozen
     takes as long as a scan; there are some, so `paused_gc` moves no others.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # which refuses a wrong descriptor too
-        patch.setattr(reporter, "commit", cache(reporter.commit))
         patch.setattr(imports, "gc", SimpleNamespace(**vars(gc) | {"get_freeze_count": lambda: 1}))
         yield
 

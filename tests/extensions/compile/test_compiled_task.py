@@ -31,7 +31,7 @@ from hydrant.errors import CompileError, ConfigError
 from hydrant.training.distributed.world import World
 
 VIT = ("tracker=local", "data=synthetic", "data.input_shape=[3,16,16]", "data.num_classes=4", "data.num_samples=96",
-       "data.num_val_samples=21", "model=timm", "model.name=test_vit", "+model.kwargs.img_size=16",
+       "data.num_val_samples=21", "model=timm", "model.name=test_vit", "+model.kwargs={img_size: 16, depth: 2}",
        "global_batch_size=16", "eval_batch_size=8", "duration=8", "log_every=1", "eval_every=4",
        "save_every=4")  # fmt: skip
 MLP = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3")

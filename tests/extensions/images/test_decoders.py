@@ -231,7 +231,7 @@ def test_a_run_resumes_exactly_and_keeps_its_decoder(
         shutil.copytree(split / "only", split / "other")
     words = (
         "data=image_folder", "data.root=images", "data.input_shape=[3,16,16]", "data.decoder=simplejpeg",
-        "data.num_workers=1", "model=mlp", "model.hidden=[8]", "tracker=local", "global_batch_size=4", "duration=4",
+        "data.num_workers=0", "model=mlp", "model.hidden=[8]", "tracker=local", "global_batch_size=4", "duration=4",
         "log_every=1", "eval_every=4", "save_every=2",
     )  # fmt: skip
     whole, half = whole_and_resumed(train, monkeypatch, words, stop_at=2)

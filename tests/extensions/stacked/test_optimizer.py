@@ -26,6 +26,7 @@ ALONE = ("torch_muon", "radam", "asgd", "adafactor", "soap", "normuon", "mars", 
 """Optimizers whose lanes make their steps alone: they are made of others, branch on values or count in Python."""
 
 LRS, DECAYS = (1e-3, 2e-3, 5e-3), (0.1, 0.01, 0.3)
+NUM_UPDATES = 20
 
 
 def gradients_of(parameters: Sequence[nn.Parameter], update: int, lane: int) -> list[Tensor]:
@@ -48,7 +49,7 @@ def step_alone(optimizer: Optimizer, update: int, lane: int, lr: float) -> None:
 
 
 def lr_at(update: int, lane: int) -> float:
-    return LRS[lane] * (1 + math.cos(update / 50 * math.pi))
+    return LRS[lane] * (1 + math.cos(update / NUM_UPDATES * math.pi))
 
 
 def runs_of(option: str) -> list[list[str]]:
@@ -66,7 +67,7 @@ def test_steps_equal_those_of_the_class(option: str) -> None:
         )
         weights = weights_of(stacked)
         together: StackedOptimizer | None = None
-        for update in range(50):
+        for update in range(NUM_UPDATES):
             for lane, optimizer in enumerate(alone):
                 step_alone(optimizer, update, lane, lr_at(update, lane))
             if update == 0:

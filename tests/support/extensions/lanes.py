@@ -1,13 +1,16 @@
 """Runs that train as lanes of a stack, beside the same runs alone."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.extensions.stacked.check import prepare_like
 from hydrant.extensions.stacked.stack import Stack
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.build import prepare
@@ -27,7 +30,9 @@ VIT = (
     "+model.kwargs={img_size: 8, patch_size: 2, embed_dim: 16, depth: 2, num_heads: 2, drop_path_rate: 0.0}",
 )  # fmt: skip
 GPT = (
-    "experiment=gpt_tiny", "hook=[]", "model.num_layers=1", "model.width=32", "model.num_heads=2",
+    "data=tokens", "model=gpt", "task=language_modeling", "optimizer.lr=1e-2", "optimizer.betas=[0.9,0.95]",
+    "optimizer.weight_decay=0.1", "scheduler.warmup=5%", "max_grad_norm=1.0", "model.num_layers=1", "model.width=32",
+    "model.num_heads=2",
     "global_batch_size=4", "data.sequence_length=32", "limit_val_samples=4", "tracker=local", "duration=1000",
 )  # fmt: skip
 BASE = tuple(word for word in TINY if not word.startswith("model"))
@@ -76,14 +81,20 @@ CASES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 """Overrides of all lanes, and those of each lane."""
 
 
+@functools.cache
+def _checked(words: tuple[str, ...]) -> Mapping[str, Any]:
+    return check(compose(list(words)))
+
+
 def plan_of(words: Sequence[str]) -> Plan:
-    return prepare(check(compose(list(words))))
+    return prepare(_checked(tuple(words)))
 
 
 @contextlib.contextmanager
 def trainers_of(*runs: Sequence[str]) -> Generator[list[Trainer]]:
-    """Build runs from their overrides, in one process group."""
-    plans = [plan_of(words) for words in runs]
+    """Build runs of one program from their overrides, on the same data, in one process group."""
+    first = plan_of(runs[0])
+    plans = [first, *(prepare_like(_checked(tuple(words)), first) for words in runs[1:])]
     with plans[0].world.process_group():
         yield [build_scratch(plan) for plan in plans]
 

@@ -9,10 +9,10 @@ from hydrant.config.compose import compose
 
 
 @cache
-def _checked(words: tuple[str, ...]) -> Any:
+def checked(words: tuple[str, ...]) -> Any:
     return check(compose(list(words)))
 
 
 def optimizer_node(option: str, *words: str) -> dict[str, Any]:
     """Return the checked `optimizer` of a config with `optimizer=option` and these overrides."""
-    return deepcopy(dict(_checked((f"optimizer={option}", *words))["optimizer"]))
+    return deepcopy(dict(checked((f"optimizer={option}", *words))["optimizer"]))

@@ -7,9 +7,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,6 @@ from hydrant.runs import lock
 from hydrant.runs.lock import LEASE, exclusive, shared, this_machine
 from hydrant.signals import StopRequest
 from hydrant.sweeps.plan import SweepFiles
-
-FORKS = multiprocessing.get_context("fork")
 
 
 def work_until_stopped(kind: str, folder: Path, seconds: float, words: Connection) -> None:
@@ -46,41 +45,32 @@ def work_until_stopped(kind: str, folder: Path, seconds: float, words: Connectio
             words.send("at once")
 
 
-class Worker:
+class Worker(ForkProcess):
     """A fork of this process that works in a folder; it needs these seconds to save."""
 
-    def __init__(self, kind: str, folder: Path, seconds: float = 0) -> None:
-        self._words, sender = FORKS.Pipe(duplex=False)
-        self.process = FORKS.Process(target=work_until_stopped, args=(kind, folder, seconds, sender))
-        self.process.start()
-        assert self.next_word() == "works"
+    pid: int
 
-    @property
-    def pid(self) -> int:
-        assert self.process.pid is not None
-        return self.process.pid
+    def __init__(self, kind: str, folder: Path, seconds: float = 0) -> None:
+        self._words, sender = Pipe(duplex=False)
+        super().__init__(target=work_until_stopped, args=(kind, folder, seconds, sender))
+        self.start()
+        assert self.next_word() == "works"
 
     def next_word(self) -> str:
         assert self._words.poll(60)
         return self._words.recv()
 
 
-Work = Callable[..., Worker]
+Work = type[Worker]
 
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
     monkeypatch.setattr("hydrant.signals._REPEATED_SECONDS", 0.1)
-    workers = list[Worker]()
-
-    def start(kind: str, folder: Path, seconds: float = 0) -> Worker:
-        workers.append(Worker(kind, folder, seconds))
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.process.kill()
-        worker.process.join()
+    yield Worker
+    for worker in multiprocessing.active_children():
+        worker.kill()
+        worker.join()
 
 
 @pytest.fixture
@@ -200,7 +190,7 @@ def test_a_run_that_is_starting_is_shown_and_stopped(
     [[entry]] = check(capsys.readouterr().out)["folders"].values()
     assert (entry["state"], entry["pid"]) == ("starting", process.pid)
     assert stop(capsys, *flags, tmp_path / "run")["pids"] == [process.pid]
-    process.process.join()
+    process.join()
 
 
 def test_a_sweep_whose_process_cannot_be_found_is_not_called_idle(
@@ -211,7 +201,7 @@ def test_a_sweep_whose_process_cannot_be_found_is_not_called_idle(
     monkeypatch.setattr(lock, "_PROC", tmp_path / "no_proc")
     assert cli.main(["stop", str(tmp_path / "sweep")]) == 1
     assert "a process that cannot be found here works at it; stop it where it" in capsys.readouterr().err
-    assert process.process.is_alive()
+    assert process.is_alive()
 
 
 def test_the_runs_that_a_killed_sweep_left_are_stopped(
@@ -244,7 +234,7 @@ def test_a_forged_lease_stops_nobody(
         json.dumps({"began": 0, "commands": [{"pid": bystander.pid, "machine": this_machine()}], "jobs": []})
     )
     assert ask_to_stop(run, bystander.pid, now=True, seconds=0) is None
-    assert bystander.process.is_alive()
+    assert bystander.is_alive()
     assert stop(capsys, tmp_path / "mine")["outcome"] == "stopped"
 
 
@@ -260,7 +250,7 @@ def test_a_plan_or_a_link_of_a_stranger_stops_no_run_elsewhere(
     plan = {"began": 0, "commands": [command], "machine": this_machine(), "host": "x", "jobs": [job]}
     (tmp_path / "theirs" / "sweep.json").write_text(json.dumps(plan))
     assert stop(capsys, tmp_path / "theirs")["outcome"] == "idle"
-    assert bystander.process.is_alive()
+    assert bystander.is_alive()
 
 
 def test_a_run_of_another_machine_is_stopped_there(

@@ -1,15 +1,12 @@
 """Runs that train as lanes of a stack, beside the same runs alone."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from configs import checked
 
-from hydrant.config.check import check
-from hydrant.config.compose import compose
 from hydrant.extensions.stacked.check import prepare_like
 from hydrant.extensions.stacked.stack import Stack
 from hydrant.training.loop import make_update
@@ -81,20 +78,15 @@ CASES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 """Overrides of all lanes, and those of each lane."""
 
 
-@functools.cache
-def _checked(words: tuple[str, ...]) -> Mapping[str, Any]:
-    return check(compose(list(words)))
-
-
 def plan_of(words: Sequence[str]) -> Plan:
-    return prepare(_checked(tuple(words)))
+    return prepare(checked(tuple(words)))
 
 
 @contextlib.contextmanager
 def trainers_of(*runs: Sequence[str]) -> Generator[list[Trainer]]:
     """Build runs of one program from their overrides, on the same data, in one process group."""
     first = plan_of(runs[0])
-    plans = [first, *(prepare_like(_checked(tuple(words)), first) for words in runs[1:])]
+    plans = [first, *(prepare_like(checked(tuple(words)), first) for words in runs[1:])]
     with plans[0].world.process_group():
         yield [build_scratch(plan) for plan in plans]
 

@@ -118,7 +118,7 @@ class Report:
         table = results_table(content)
         left = {n for n, title in enumerate(table[0]) if title in ("contender", "best", "state")}
         if kind is not None:
-            caption = table_caption(content)
+            caption = f"{table_caption(content)} {content['verdict']['sentence']}"
             return ["", *[caption] * (kind == "csv"), paper_table(kind, table, caption)]
         return [
             "",
@@ -357,7 +357,7 @@ def table_caption(content: Mapping[str, Any]) -> str:
     better = "higher" if content["protocol"]["mode"] == "max" else "lower"
     return (
         f"{content['protocol']['metric']}: the mean over the fresh seeds of its last values; {better} is better. std: "
-        "the standard deviation over these seeds. The intervals hold after each seed, so looking at them is allowed."
+        "their standard deviation. The intervals hold after each seed, however often one looks. Active: not beaten."
     )
 
 

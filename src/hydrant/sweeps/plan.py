@@ -40,10 +40,15 @@ COMMANDS = ".commands"
 def named_command(sweep: Path) -> Generator[None]:
     """Let others find this process by the folder of its sweep, also while it checks the jobs."""
     place = sweep / COMMANDS / str(os.getpid())
+
+    def remove() -> None:
+        killed = [path for path in place.parent.glob("*") if not is_in_use(path)]
+        run_folder.remove_if_empty([place, *killed, place.parent])
+
     with ExitStack() as stack:
         with suppress(ConfigError):  # where nothing can be written, only finished jobs are read
             stack.enter_context(shared(place))
-            stack.callback(run_folder.remove_if_empty, [place, place.parent])
+            stack.callback(remove)
         yield
 
 

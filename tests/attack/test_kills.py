@@ -2,7 +2,7 @@
 
 A kill ends all processes at once. The same command then ends like one that was not killed: every byte of the
 checkpoints, the links to them, every row, the result and the names of all files. The default tests kill one
-run that saves in the background, because a start takes half a second, that of ranks or a sweep several.
+run that saves in the background. Every start is a fork of this process, which has trained and so imported everything.
 """
 
 import dataclasses
@@ -28,6 +28,12 @@ from hydrant.runs.lock import LEASE
 from hydrant.trackers.base import RunIdentity
 
 MODES = ("save_async=true", pytest.param("save_async=false", marks=pytest.mark.slow))
+
+
+@pytest.fixture(autouse=True)
+def _everything_is_imported(without_gpu: None, tmp_path: Path) -> None:
+    assert train(tiny_job(tmp_path / "first")) == 0
+
 
 Start = Callable[[Path, int | None], KilledStart]
 """Starts in a folder, and is killed before this write; None: never."""

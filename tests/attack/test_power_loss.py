@@ -1,31 +1,34 @@
 """The power fails after any operation on the disk: no row and no checkpoint is lost that was reported to be there."""
 
 import json
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 from attacks import Trials
-from killing import PRELOAD, complete_rows, differing
+from killing import complete_rows, differing
 from power_loss import POLICIES, Disk, Operation, Recorder, Tree, write_tree
+from processes import fork, wait_for_fork
 from tiny_runs import tiny_job, train
 
 from hydrant.errors import HydrantError
 from hydrant.runs.folder import METRICS, RunFolder
 from hydrant.runs.lock import LEASE
 from hydrant.runs.record import History
-from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.training.checkpoint.folder import newest_undamaged, read_manifest
 
 RUN = Path("outputs", "run")
 
 
-def record(disk: Path, mode: str) -> tuple[int, list[Operation]]:
-    """Train; return the exit status and what was done on the disk."""
+def record(disk: Path, mode: str, operations: Path) -> int:
+    """Train; return the exit status, and write what was done on the disk to a file."""
     recorder = Recorder(disk)
     status = train(tiny_job(disk / RUN, mode))
-    return status, recorder.finish()
+    operations.write_bytes(pickle.dumps(recorder.finish()))
+    return status
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,11 @@ def lost(folder: Path, whole: Path, loss: Loss) -> list[str]:
 def test_a_power_failure_loses_nothing_that_was_reported(mode: str, trials: Trials, workdir: Path) -> None:
     disk, findings = workdir / "disk", list[str]()
     disk.mkdir()
-    result = call_isolated(record, (disk, mode), PRELOAD).result
-    assert not isinstance(result, ProcessDied), str(result)
-    status, operations = result
-    assert status == 0
+    recorded = workdir / "operations"
+    assert (
+        wait_for_fork(fork(partial(record, disk, mode, recorded))) == 0
+    )  # a recorder observes until its end
+    operations: list[Operation] = pickle.loads(recorded.read_bytes())
     rarity = 1 if trials.share == 1 else 2  # a start takes half a second
     for num, loss in enumerate(trials.of([*losses(operations)][::rarity])):
         root = workdir / str(num)

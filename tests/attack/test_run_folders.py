@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from attacks import Trials
 from folder_faults import Fault, faults, remove
-from killing import PRELOAD
+from processes import fork, wait_for_fork
 from run_folders import rows, summary
 from tiny_runs import TINY
 
@@ -27,7 +27,6 @@ from hydrant import cli
 from hydrant.commands import registry
 from hydrant.errors import RecordError
 from hydrant.records.files import Plan, PlannedJob
-from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import write_plan
 
 FILES = {"summary.json": "json", "config.yaml": "yaml", "metrics.jsonl": "lines", "schedule.json": "json",
@@ -64,11 +63,11 @@ class Printed:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two equal runs: `victim` and `other`."""
+    """A folder with two equal runs, `victim` and `other`. This process imports what its forks need."""
     folder = tmp_path_factory.mktemp("trained")
-    runs = [[*TRAIN, f"hydra.run.dir={folder / 'study' / name}"] for name in ("victim", "other")]
-    assert [printed.status for printed in attempts(runs, folder / "report")] == [0, 0]
-    return folder / "study"
+    assert [cli.main([*TRAIN, f"hydra.run.dir={folder / name}"]) for name in ("victim", "other")] == [0, 0]
+    assert cli.main(["status", "--json", str(folder)]) == 0
+    return folder
 
 
 @pytest.fixture
@@ -80,17 +79,17 @@ def sweep(trained: Path, workdir: Path) -> Path:
 
 
 def attempts(commands: Sequence[Sequence[str]], report: Path) -> list[Printed]:
-    """Call commands in a process, and those behind one that died or hung in another. Return how they ended."""
+    """Call commands in a fork, and those behind one that died or hung in another. Return how they ended."""
     ended = list[Printed]()
     error = report.with_suffix(".err")
     while len(ended) < len(commands):
         report.write_text("")
         error.unlink(missing_ok=True)
-        result = call_isolated(_call, (commands[len(ended) :], report), PRELOAD).result
+        status = wait_for_fork(fork(functools.partial(_call, commands[len(ended) :], report)))
         ended += [Printed(**json.loads(line)) for line in report.read_text().splitlines()]
-        if isinstance(result, ProcessDied):
-            text = error.read_text() if error.exists() else str(result)
-            ended.append(Printed(commands[len(ended)], result.exit_code, "", text))
+        if status:
+            text = error.read_text() if error.exists() else ""
+            ended.append(Printed(commands[len(ended)], status, "", text))
     return ended
 
 

@@ -20,7 +20,7 @@ from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import FolderInUse
-from hydrant.runs import session
+from hydrant.runs import execute as execution
 from hydrant.runs.folder import missing_folders, remove_if_empty
 from hydrant.runs.job import Job, report
 from hydrant.runs.lock import check_held, exclusive
@@ -115,14 +115,14 @@ def recorded(start: Callable[[], int], marker: Path, trainings: Path) -> Callabl
     """Return a start that counts each training, and fails if two train at the same time."""
 
     def start_recorded() -> int:
-        train = session.train
+        train = execution.train
 
         def train_alone(trainer: loop.Trainer) -> None:
             with alone(marker), trainings.open("a") as file:
                 file.write("trained\n")
                 train(trainer)
 
-        session.train = train_alone
+        execution.train = train_alone
         return start()
 
     return start_recorded

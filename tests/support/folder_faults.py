@@ -1,18 +1,20 @@
 """Faults in the files of a run folder: by their structure, by their bytes, and by what is at their path."""
 
-import functools
 import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 Write = Callable[[Path], object]
+Change = tuple[str, Callable[[], str]]
+"""What is changed in a document, and a function that makes the new text: few of the changes are tried."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,10 @@ DOCUMENTS = [b"", b"\n", b"null", b"[]", b"{}", b"[1]", b"1", b'"text"', b"\xff\
              b"\x1b]0;title\x07", b"NaN", b"\r\n" * 1000]  # fmt: skip
 
 
-def replace(content: bytes) -> Write:
+def replace(content: bytes | Callable[[], str]) -> Write:
     def write(path: Path) -> None:
         remove(path)
-        path.write_bytes(content)
+        path.write_bytes(content if isinstance(content, bytes) else content().encode(errors="surrogatepass"))
 
     return write
 
@@ -104,7 +106,7 @@ def faults(run: Path, files: dict[str, str], rng: random.Random) -> Iterator[Fau
             yield Fault(file, f"{document[:20]!r} ({len(document)} bytes)", replace(document))
         structured = {"json": _json, "lines": _lines, "yaml": _yaml, "bytes": _nothing}[kind]
         for what, text in structured(content.decode(errors="replace"), rng):
-            yield Fault(file, what, replace(text.encode(errors="surrogatepass")))
+            yield Fault(file, what, replace(text))
         for _ in range(_NUM_FLIPS):
             yield _flip(file, content, rng)
 
@@ -132,37 +134,36 @@ def _flip(file: str, content: bytes, rng: random.Random) -> Fault:
     )
 
 
-def _nothing(_text: str, _rng: random.Random) -> Iterator[tuple[str, str]]:
+def _nothing(_text: str, _rng: random.Random) -> Iterator[Change]:
     yield from ()
 
 
-def _json(text: str, rng: random.Random) -> Iterator[tuple[str, str]]:
+def _json(text: str, rng: random.Random) -> Iterator[Change]:
     """Replace, remove and add each value of a JSON document."""
     yield from _changed(json.loads(text), JSON, json.dumps, rng)
 
 
-def _yaml(text: str, rng: random.Random) -> Iterator[tuple[str, str]]:
-    yield from _changed(
-        yaml.safe_load(text), [*JSON, *YAML], functools.partial(yaml.safe_dump, width=10**6), rng
-    )
+def _yaml(text: str, rng: random.Random) -> Iterator[Change]:
+    yield from _changed(yaml.safe_load(text), [*JSON, *YAML], partial(yaml.safe_dump, width=10**6), rng)
 
 
-def _lines(text: str, rng: random.Random) -> Iterator[tuple[str, str]]:
+def _lines(text: str, rng: random.Random) -> Iterator[Change]:
     """Change a row in the middle and the last one; tear the last line; change the order."""
     rows = text.splitlines()
     for place in (len(rows) // 2, len(rows) - 1):
         for what, row in _json(rows[place], rng):
-            yield f"row {place}: {what}", "\n".join([*rows[:place], row, *rows[place + 1 :]]) + "\n"
-    yield "no last newline", "\n".join(rows)
-    yield "reversed", "\n".join(reversed(rows)) + "\n"
-    yield "each twice", "\n".join(row for row in rows for _ in range(2)) + "\n"
-    yield "empty lines", "\n\n".join(rows) + "\n\n"
-    yield (
-        "only a line of many metrics",
-        json.dumps({"num_updates": 1} | {f"val/{n}": n for n in range(3000)}) + "\n",
-    )
+            yield (
+                f"row {place}: {what}",
+                lambda n=place, row=row: "\n".join([*rows[:n], row(), *rows[n + 1 :], ""]),
+            )
+    yield "no last newline", lambda: "\n".join(rows)
+    yield "reversed", lambda: "\n".join(reversed(rows)) + "\n"
+    yield "each twice", lambda: "\n".join(row for row in rows for _ in range(2)) + "\n"
+    yield "empty lines", lambda: "\n\n".join(rows) + "\n\n"
+    metrics = {"num_updates": 1} | {f"val/{n}": n for n in range(3000)}
+    yield "only a line of many metrics", lambda: json.dumps(metrics) + "\n"
     for end in ('{"num_upd', "\x00\x00", "\udcff", '{"a": "\x1b[2J', "[" * 100_000):
-        yield f"torn by {end[:10]!r}", "\n".join(rows) + "\n" + end
+        yield f"torn by {end[:10]!r}", lambda end=end: "\n".join(rows) + "\n" + end
 
 
 _NUM_FLIPS = 60  # of each file
@@ -172,21 +173,26 @@ _MARK = "the value to replace"
 
 def _changed(
     value: Any, values: list[str], dump: Callable[[Any], str], rng: random.Random
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Change]:
     """Yield a document for each place of the value and each of a sample of values to put there."""
+
+    def changed(path: Sequence[Any], new: object, odd: str = "") -> str:
+        text = dump(_put(value, path, new))
+        for quoted in (f'"{_MARK}"', f"'{_MARK}'", _MARK):
+            text = text.replace(quoted, odd, 1)
+        return text
+
     places = list(_places(value))
     for path in sorted(rng.sample(places, min(_MAX_PLACES, len(places))), key=str):
         name = ".".join(map(str, path)) or "all"
+
         for odd in rng.sample(values, min(6, len(values))):
-            marked = dump(_put(value, path, _MARK))
-            for quoted in (f'"{_MARK}"', f"'{_MARK}'", _MARK):
-                marked = marked.replace(quoted, odd, 1)
-            yield f"{name} = {odd[:30]}", marked
+            yield f"{name} = {odd[:30]}", partial(changed, path, _MARK, odd)
         if path:
-            yield f"without {name}", dump(_put(value, path, _GONE))
+            yield f"without {name}", partial(changed, path, _GONE)
         if path and isinstance(path[-1], str):
             for key in ("\x1b]0;title\x07", "=1+1", "", "a.b", "val/x"):
-                yield f"{key!r} beside {name}", dump(_put(value, [*path[:-1], key], 1.0))
+                yield f"{key!r} beside {name}", partial(changed, [*path[:-1], key], 1.0)
 
 
 _GONE = object()

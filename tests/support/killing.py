@@ -1,6 +1,6 @@
 """Kill runs, with all their processes or before one of their writes, and compare runs byte by byte.
 
-Used by tests, by the scripts kill_* and by scripts/gpu.
+Used by tests and by the scripts kill_*.
 """
 
 import contextlib
@@ -17,28 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from file_events import observe_writes
-from processes import descendants
+from processes import descendants, fork, wait_for, wait_for_fork
 from repository import ROOT
 from run_folders import saved_updates
-
-from hydrant.sweeps.executors.base import Unit
-from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 
 _TRAIN = [sys.executable, str(ROOT / "train.py")]
 _RESULTS = ("status", "num_updates", "total_updates", "best", "error", "num_parameters")
 """The keys of summary.json that do not depend on the clock or the machine."""
-
-PRELOAD = (
-    "hydrant.commands.train",
-    "hydrant.sweeps.executors.base",
-    "hydrant.runs.execute",
-    *Unit.paths_to_preload([]),
-    "timm",
-    "torch._dynamo",
-    "torch.distributed.fsdp",
-    "wandb",
-)
-"""Modules that the processes to kill need. They are forked from a server that has imported them."""
 
 
 def kill(pids: Iterable[int]) -> None:
@@ -94,91 +79,71 @@ def run_with_kills(
     work: Path, name: str, words: Sequence[str], num_kills: int, rng: random.Random
 ) -> dict[str, Any]:
     """Train once without and once with kills; return the kills, the most updates lost, and the files that differ."""
-    whole, killed = work / "outputs" / f"{name}_whole", work / "outputs" / f"{name}_killed"
+    whole, killed, reached = (work / "outputs" / f"{name}_{run}" for run in ("whole", "killed", "reached"))
     started = time.monotonic()
-    subprocess.run([*_TRAIN, f"name={whole.name}", *words], cwd=work, check=True, stdout=subprocess.DEVNULL)
+
+    def start(run: Path, **variables: str) -> subprocess.Popen[bytes]:
+        variables["HYDRANT_ALLOW_TARGETS"] = f"{os.environ.get('HYDRANT_ALLOW_TARGETS', '')},waiting_hook"
+        variables["PYTHONPATH"] = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        command = [*_TRAIN, f"name={run.name}", *words, "+hooks.wait={_target_: waiting_hook.Wait}"]
+        return subprocess.Popen(command, cwd=work, stdout=subprocess.DEVNULL, env=os.environ | variables)
+
+    assert start(whole).wait() == 0
     num_updates = complete_rows(whole)[-1]["num_updates"]
-    most_lost = kills = 0
+    most_lost = 0
     for point in sorted(rng.sample(range(1, num_updates - 2), num_kills)):
-        process = subprocess.Popen(
-            [*_TRAIN, f"name={killed.name}", *words], cwd=work, stdout=subprocess.DEVNULL
-        )
-        if not _wait_for(killed, point, process):
-            break
-        time.sleep(rng.uniform(0, 0.02))  # so that it is not always just after a row is written
+        process = start(killed, WAIT_AT=str(point), WAIT_FILE=str(reached))
+        wait_for(reached.exists, process, seconds=600, poll_seconds=0.002)
+        time.sleep(rng.uniform(0, 0.02))  # so that it is not always at the same step of an update
         kill([process.pid])
-        if process.wait() != -signal.SIGKILL:
-            break
-        kills += 1
+        assert process.wait() == -signal.SIGKILL
+        reached.unlink()
         most_lost = max(most_lost, updates_lost(killed))
-    subprocess.run([*_TRAIN, f"name={killed.name}", *words], cwd=work, check=True, stdout=subprocess.DEVNULL)
+    assert start(killed).wait() == 0
     return {
-        "kills": kills,
+        "kills": num_kills,
         "most_updates_lost": most_lost,
         "differing": differing(whole, killed),
         "seconds": round(time.monotonic() - started),
     }
 
 
-def _wait_for(folder: Path, num_updates: int, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until a process has written a row of `num_updates` or more. Return False if it ends before."""
-    file, since = folder / "metrics.jsonl", time.time()
-    while process.poll() is None:
-        is_new = file.exists() and file.stat().st_mtime > since
-        if is_new and (rows := complete_rows(folder)) and rows[-1]["num_updates"] >= num_updates:
-            return True
-        time.sleep(0.002)
-    return False
-
-
 @dataclass(frozen=True)
 class KilledStart:
     """How a start ended that was to be killed before a write."""
 
-    exit_status: int | ProcessDied
+    exit_status: int  # negative for a signal
     writes: list[str]  # before the kill, and the one that it prevented
     output: str
 
     @property
     def was_killed(self) -> bool:
-        return isinstance(self.exit_status, ProcessDied)
+        return self.exit_status == -signal.SIGKILL
 
 
 def start_and_kill(
     start: Callable[..., int], arguments: tuple[Any, ...], root: Path, num_writes: int | None, scratch: Path
 ) -> KilledStart:
-    """Return `start(*arguments)`, an exit status, called in a new process.
+    """Return how `start(*arguments)`, an exit status, ends in a fork of this process.
 
-    The process, with all that it started, is killed when it has made this many writes under `root`; None: never.
+    The fork, with all that it started, is killed when it has made this many writes under `root`; None: never.
     `scratch` names files with what it wrote and printed.
     """
     writes, output = scratch.with_suffix(".writes"), scratch.with_suffix(".txt")
-    for file in (writes, output):
-        file.write_bytes(b"")
-    call = call_isolated(_start, (start, arguments, root, num_writes, writes, output), PRELOAD)
-    return KilledStart(call.result, writes.read_text().splitlines(), output.read_text())
+    writes.write_bytes(b"")
 
+    def start_observed() -> int:
+        pid, record = os.getpid(), os.open(writes, os.O_WRONLY | os.O_APPEND)
 
-def _start(
-    start: Callable[..., int],
-    arguments: tuple[Any, ...],
-    root: Path,
-    num_writes: int | None,
-    writes: Path,
-    output: Path,
-) -> int:
-    pid = os.getpid()
-    log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    record = os.open(writes, os.O_WRONLY | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(log, stream)
+        def kill_before_write(event: str, path: Path) -> None:
+            written = os.fstat(record).st_size and writes.read_bytes().count(b"\n")
+            os.write(record, f"{event} {path.relative_to(root.resolve())}\n".encode())
+            if num_writes is not None and written >= num_writes:
+                kill([pid])
+                signal.pause()  # until the signal has arrived
 
-    def kill_before_write(event: str, path: Path) -> None:
-        written = os.fstat(record).st_size and writes.read_bytes().count(b"\n")
-        os.write(record, f"{event} {path.relative_to(root.resolve())}\n".encode())
-        if num_writes is not None and written >= num_writes:
-            kill([pid])
-            signal.pause()  # until the signal has arrived
+        observe_writes(root, kill_before_write)
+        return start(*arguments)
 
-    observe_writes(root, kill_before_write)
-    return start(*arguments)
+    status = wait_for_fork(fork(start_observed, output))
+    return KilledStart(status, writes.read_text().splitlines(), output.read_text())

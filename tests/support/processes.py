@@ -24,8 +24,8 @@ LONG = (
 """Overrides of a run that lasts until it is stopped."""
 
 
-def fork(function: Callable[[], int | None]) -> int:
-    """Call a function in a fork of this process, which then ends. Return its pid.
+def fork(function: Callable[[], int | None], output: Path | None = None) -> int:
+    """Call a function in a fork of this process, which then ends and prints to a file, if given. Return its pid.
 
     Its exit status is what the function returns, 0 for None, or 70 after an exception. In no case does the fork return
     into the test: it would be a second pytest process. The fork collects no garbage of this process: a process group
@@ -36,11 +36,21 @@ def fork(function: Callable[[], int | None]) -> int:
     gc.freeze()
     status = 70
     try:
+        if output is not None:
+            descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+            os.dup2(descriptor, 1)
+            os.dup2(descriptor, 2)
+            sys.stdout, sys.stderr = open(1, "w", buffering=1), open(2, "w", buffering=1)  # noqa: SIM115
         status = function() or 0
     except BaseException:
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(status)
+
+
+def wait_for_fork(pid: int) -> int:
+    """Return the exit status of a fork when it has ended, negative for a signal."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def printed(*command: str | Path, **options: Any) -> str:

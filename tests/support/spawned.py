@@ -6,9 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.multiprocessing as mp
-from killing import PRELOAD
 
+from hydrant.sweeps.executors.base import Unit
 from hydrant.sweeps.fork_server.call import start_server
+
+PRELOAD = (
+    "hydrant.commands.train",
+    "hydrant.sweeps.executors.base",
+    "hydrant.runs.execute",
+    *Unit.paths_to_preload([]),
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+)
+"""Modules that ranks need. They are forked from a server that has imported them."""
 
 
 def spawn(

@@ -2,13 +2,12 @@
 
 import errno
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from processes import fork
+from processes import fork, wait_for_fork
 
 from hydrant.runs import lock
 
@@ -55,20 +54,16 @@ def start_all(
     """Call each function in a forked process after its delay; return its result and what it has printed."""
     files = [outputs / f"start_{number}" for number in range(len(starts))]
     pids = [_fork(*each, file_system) for each in zip(starts, delays, files, strict=True)]
-    statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    statuses = [wait_for_fork(pid) for pid in pids]
     return [Ended(status, file.read_text()) for status, file in zip(statuses, files, strict=True)]
 
 
 def _fork(start: Callable[[], int], delay: float, output: Path, file_system: str) -> int:
     begun = time.monotonic()
 
-    def start_with_output() -> int:
-        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        sys.stdout, sys.stderr = open(1, "w", buffering=1), open(2, "w", buffering=1)  # noqa: SIM115
+    def start_delayed() -> int:
         simulate(file_system)
         time.sleep(max(0.0, begun + delay - time.monotonic()))
         return start()
 
-    return fork(start_with_output)
+    return fork(start_delayed, output)

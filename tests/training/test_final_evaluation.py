@@ -10,7 +10,7 @@ from run_folders import assert_same_state, rows, summary, training, weights
 from training_runs import Train, train_in_child
 
 from hydrant import cli
-from hydrant.runs import session
+from hydrant.runs import execute as execution
 from hydrant.training import reports
 from hydrant.training.trainer import Trainer
 
@@ -76,7 +76,7 @@ def test_a_run_that_is_killed_before_its_test_completes_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "_test_best", killed)
+        patch.setattr(execution, "_test_best", killed)
         folder = train(*words, name="killed", status=130)
     assert without_test(folder) == rows(folder)
     assert rows(train(*words, name="killed")) == rows(whole)

@@ -13,8 +13,8 @@ from run_states import sweep_in_all_states
 
 from hydrant import cli
 from hydrant.runs.lock import exclusive, shared
+from hydrant.sweeps.grid import Sweep
 from hydrant.sweeps.plan import read_plan
-from hydrant.sweeps.sweep import Sweep
 
 
 @pytest.fixture
@@ -113,12 +113,14 @@ def test_a_sweep_that_is_stopped_says_what_is_left(sweep: Path, capsys: pytest.C
     stopped = Sweep(sweep)
     with stopped.active(jobs):
         pass
-    stopped.close(is_stopped=True)
+    stopped.answer.stop_status = 143
+    stopped.close()
     assert capsys.readouterr().out.splitlines()[-1] == (
         "stopped: 1 finished, 1 saved, 2 not started, 1 killed, 1 running elsewhere, 2 failed; "
         "the same command continues the sweep"
     )
-    stopped.close(is_stopped=False)
+    stopped.answer.stop_status = 0
+    stopped.close()
     assert "stopped:" not in capsys.readouterr().out
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from processes import wait_for, wait_for_row
 from run_folders import summary
+from sweeps import started_runs
 from training_runs import command
 
 WORDS = ("tracker=local", "duration=20000", "log_every=7", "eval_every=50", "save_every=10", "model.hidden=[32]",
@@ -18,8 +19,8 @@ WORDS = ("tracker=local", "duration=20000", "log_every=7", "eval_every=50", "sav
 
 def first_job(sweep: Path, process: subprocess.Popen[bytes]) -> Path:
     """Return the folder of a sweep's first job, once it trains."""
-    wait_for(lambda: bool(list(sweep.glob("*/metrics.jsonl"))), process)
-    [job] = (p for p in sweep.iterdir() if p.is_dir())
+    wait_for(lambda: bool(started_runs(sweep)), process)
+    [job] = started_runs(sweep)
     wait_for_row(job, 14, process)
     return job
 
@@ -118,7 +119,7 @@ def test_ctrl_c_stops_a_sweep_after_saving_its_job(workdir: Path) -> None:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert summary(job)["status"] == "preempted"
-    assert [p for p in job.parent.iterdir() if p.is_dir()] == [job]
+    assert started_runs(job.parent) == [job]
     assert b"preempted" in output
 
 

@@ -4,7 +4,8 @@ import json
 import os
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,7 +25,7 @@ from hydrant.files.redaction import redacted_text
 from hydrant.imports import paused_gc
 from hydrant.runs.folder import RunFolder, missing_folders, remove_if_empty
 from hydrant.runs.job import Job, RunResult, hydra_settings, job_of, place, report, sweep_folder
-from hydrant.signals import Stopped, ignore_stop_signals, signal_name, stop_when_orphaned
+from hydrant.signals import ignore_stop_signals, stop_when_orphaned
 from hydrant.terminal import console
 from hydrant.terminal.text import align_columns
 from hydrant.training.distributed.env import is_started_as_rank
@@ -87,72 +88,44 @@ def _job(config: DictConfig) -> tuple[Job, dict[str, str], Any]:
 
 
 def _execute(job: Job, logs: Any) -> RunResult:
-    """Make the run folder and execute the job. Remove the folder if it is empty then."""
-    new_folders = missing_folders(job.folder)
-    try:
-        _make(job.folder)
-        logging, verbose = logs
+    """Make the run folder and execute the job."""
+    logging, verbose = logs
+    with _filling(job.folder, "hydra.run.dir"):
+        job.folder.mkdir(parents=True, exist_ok=True)
         configure_log(DictConfig(logging), verbose)
         console.show_activity("importing PyTorch")
         with paused_gc():
             from hydrant.runs.execute import execute  # imports torch
 
         return execute(job)
-    finally:
-        remove_if_empty(new_folders)
 
 
 def _run_sweep(config: DictConfig, composer: Composer) -> int:
     """Run the jobs of a sweep and return the exit status."""
-    from hydrant.sweeps.grid import Context, sweeper_of
-    from hydrant.sweeps.plan import named_command
-    from hydrant.sweeps.sweep import Sweep
+    from hydrant.sweeps.grid import Context, Sweep, sweeper_of
 
-    sweep = Sweep(folder := sweep_folder(config))
+    sweep = Sweep(sweep_folder(config))
+    with _filling(sweep.folder, "hydra.sweep.dir"), sweep.command():
+        sweeper_of(Context(config, JobComposer(composer, config), sweep)).run()
+    return sweep.close()
+
+
+@contextmanager
+def _filling(folder: Path, key: str) -> Generator[None]:
+    """Let a block fill a folder that a key of the config names. It and its parents are removed if they remain empty."""
     new_folders = missing_folders(folder)
-    stop_status, failure = 0, None
     try:
-        with named_command(folder):
-            sweeper_of(Context(config, JobComposer(composer, config), sweep)).run()
-    except (HydrantError, KeyboardInterrupt) as error:
-        if not sweep.has_run:
-            raise
-        stop_status, failure = (0, error) if isinstance(error, HydrantError) else (130, None)
-    except Stopped as request:
-        stop_status = request.exit_status
+        yield
     except HydraException:
         raise  # some are OSErrors
     except OSError as error:  # the jobs report their own
         if not concerns(error, folder):
             raise HydrantError(typed_line(error)) from error
-        raise _no_folder("hydra.sweep.dir", Path(error.filename), error) from error
+        where = why_no_folder(Path(console.relative(Path(error.filename))), error)
+        remedy = f"give a folder that can be written: {key}=<folder>"
+        raise ConfigError(key, where, remedy=remedy) from error
     finally:
         remove_if_empty(new_folders)
-    if limit := sweep.answer.ended_by:
-        sweep.answer.lines.append(f"{limit} has ended the sweep; with a larger one, it continues")
-    has_failed = sweep.close(is_stopped=stop_status != 0)
-    if sweep.answer.is_out_of_time:
-        stop_status = 0  # as it was asked to
-    if console.wants_json():
-        console.answer(sweep.plain())
-        if stop_status:
-            name = signal_name(stop_status - 128)
-            console.say_error(f"stopped by {name}; {sweep.same_command} continues the sweep", stop_status)
-    if failure and not stop_status:
-        report(RunResult.failed(str(failure), remedy=failure.advice))
-    return stop_status or int(has_failed or failure is not None)
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _no_folder("hydra.run.dir", folder, error) from error
-
-
-def _no_folder(key: str, folder: Path, error: OSError) -> ConfigError:
-    where = why_no_folder(Path(console.relative(folder)), error)
-    return ConfigError(key, where, remedy=f"give a folder that can be written: {key}=<folder>")
 
 
 def _train_as_rank(arguments: Sequence[str]) -> int:

@@ -1,9 +1,17 @@
-"""The grid sweeper, default of `--multirun`: it checks every job before the first one starts."""
+"""The grid sweeper, default of `--multirun`: it checks every job before the first one starts.
+
+Its `Sweep` runs the jobs, each in a process of its own, and says what came of them.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import shlex
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,21 +24,250 @@ from hydrant.config.error_messages import explained
 from hydrant.config.flat import JobFolders, register_resolvers
 from hydrant.config.groups import check_grid_file, check_placed, group_options
 from hydrant.config.hydra_guard import built
-from hydrant.config.schema import REPETITIONS
-from hydrant.errors import ConfigError, HydrantError, JobFailed, RecordError
+from hydrant.errors import ConfigError, FolderInUse, HydrantError, JobFailed
 from hydrant.files.plain_values import Positive, PositiveInt
 from hydrant.files.redaction import redacted
-from hydrant.runs.folder import RunFolder, RunStatus, choices_in, read_overrides
-from hydrant.runs.job import Job, hydra_settings, job_of, place
-from hydrant.runs.lock import is_in_use, shared
-from hydrant.sweeps import preflight
-from hydrant.sweeps.executors.base import SweepJob, executor_of
-from hydrant.sweeps.fork_server.call import start_server
-from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.sweep import Sweep
-from hydrant.terminal.console import relative, say, show_activity
+from hydrant.installation import entry_points, tell_listeners
+from hydrant.runs.folder import RunFolder, RunStatus, mark_failed, remove_if_empty
+from hydrant.runs.job import Job, RunResult, hydra_settings, job_of, place, report, report_part, write_records
+from hydrant.runs.lock import exclusive, is_in_use, shared
+from hydrant.signals import Stopped, signal_name
+from hydrant.sweeps import plan, preflight
+from hydrant.sweeps import results_table as table
+from hydrant.sweeps.executors.base import Ended, Executor, Sequential, SweepJob, Unit, executor_of
+from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals, start_server
+from hydrant.terminal.console import answer, is_terminal, relative, say, say_fields, show_activity, wants_json
+from hydrant.terminal.text import number
 
-_KEY = "hydra.sweeper"
+_OUTCOMES: Mapping[str, str] = {
+    RunStatus.PREEMPTED: "saved",
+    RunStatus.PRUNED: "finished",
+    RunStatus.STOPPED: "finished",
+}
+"""The words for states of runs in a sweep that was stopped, where they differ."""
+
+
+@dataclass
+class Rules:
+    """What a sweeper wants of its sweep."""
+
+    max_seconds: float | None = None  # since this process began; then the jobs save and stop
+    may_fail: bool = False  # a failed job of a search does not fail the sweep
+    has_best: bool = True  # whether the table of runs says something: not in a study, whose test decides
+
+
+@dataclass
+class Answer:
+    """What a sweep has come to, beside its runs."""
+
+    result: dict[str, Any] = field(default_factory=dict[str, Any])  # of a search or a study, for `--json`
+    lines: list[str] = field(default_factory=list[str])  # printed below the table
+    ended_by: str = ""  # the limit that has ended the sweep, for its users
+    is_out_of_time: bool = False
+    stop_status: int = 0  # 128 + the signal that has stopped it
+    failure: HydrantError | None = None  # of its command
+
+
+class Sweep:
+    """The sweep that one `--multirun` command runs in this process.
+
+    Args:
+        folder: that of the sweep.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.rules, self.answer = folder, Rules(), Answer()
+        self.files = plan.SweepFiles(folder)
+        self._live = entry_points("hydrant.progress").get("table") if is_terminal(sys.stdout) else None
+        self.has_run = False
+        self._jobs = dict[Path, SweepJob]()
+        self._failed = set[Path]()  # the folders of jobs that failed in this process
+        self._refresh = plan.sparing(self.files.refresh)  # its time grows with the number of runs
+
+    @property
+    def same_command(self) -> str:
+        """How to continue, in words: with the folder if the sweep has no name."""
+        return next((job.job.same_command() for job in self._jobs.values()), "the same command")
+
+    @contextmanager
+    def command(self) -> Generator[None]:
+        """Let others find the command of this block. Keep how it ended for `close`, if jobs have run."""
+        try:
+            with plan.named_command(self.folder):
+                yield
+        except Stopped as stop:
+            self.answer.stop_status = stop.exit_status
+        except (HydrantError, KeyboardInterrupt) as error:
+            if not self.has_run:
+                raise
+            is_stop = isinstance(error, KeyboardInterrupt)
+            self.answer.stop_status, self.answer.failure = (130, None) if is_stop else (0, error)
+
+    @property
+    def _mode(self) -> str:
+        """`best.mode` of the jobs."""
+        return next((job.config["best"]["mode"] for job in self._jobs.values()), "")
+
+    @contextmanager
+    def active(self, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
+        """Plan `jobs` (overrides by folder), and show the progress of the sweep if stdout is a terminal.
+
+        `add` adds jobs that are not planned yet. The caller holds the lock of the sweep's folder.
+
+        Raises:
+            ConfigError: the folder holds files of the user that the sweep would replace.
+        """
+        self.files.check_replaced()
+        self.files.add(jobs.items())
+        name = relative(self.folder)
+
+        def lines(width: int, height: int) -> list[str]:
+            return table.render_table(name, plan.sweep_progress(self.folder), width, height)
+
+        with nullcontext() if self._live is None else self._live.load()(lines):
+            yield
+
+    def add(self, job: SweepJob, number: int) -> SweepJob:
+        """Plan a job, if it is not planned yet, and return it for `run_all`."""
+        if job.folder not in self.files.jobs:
+            self.files.add([(job.folder, job.job.overrides)])
+        in_table, earlier = self._live is not None or wants_json(), self.files.jobs[job.folder].earlier
+        self._jobs[job.folder] = job = replace(job, number=number, in_table=in_table, earlier=earlier)
+        return job
+
+    def run_all(self, jobs: Sequence[SweepJob], executor: Executor) -> dict[int, RunResult]:
+        """Run the jobs that are not finished, and return the results of all by job number.
+
+        Args:
+            jobs: as `add` returns them.
+            executor: groups and runs them.
+
+        Raises:
+            Stopped: a signal arrived here or at a job; the jobs have saved their state, or are finished.
+        """
+        results = {job.number: done for job in jobs if (done := _result_if_finished(job)) is not None}
+        unfinished = [job for job in jobs if job.number not in results]
+        if not unfinished:
+            return results
+        units = executor.units(unfinished)
+        try:
+            with (
+                forward_signals() as signals,
+                self.limited(signals),
+                closing(executor.run(units, lambda: signals.signum)) as running,
+            ):
+                for unit, ended in running:
+                    self.has_run = True
+                    self.record(unit, ended)
+                    for job, result in zip(unit.jobs, ended.results, strict=True):
+                        results[job.number] = result
+                        if not (result.exit_status or job.in_table or isinstance(executor, Sequential)):
+                            best = RunFolder(job.folder).summary.get("best")
+                            value = best and f": {best['metric']} {number(best['value'])}"
+                            say(f"job {job.number}: {job.folder.name} has finished{value or ''}")
+        finally:
+            remove_if_empty([job.folder for job in jobs])
+        if signals.signum is not None:
+            raise Stopped(128 + signals.signum)
+        if stopped := [result.exit_status for result in results.values() if result.exit_status > 128]:
+            raise Stopped(max(stopped))
+        return results
+
+    @contextmanager
+    def limited(self, signals: SignalForwarding) -> Generator[None]:
+        """Stop the jobs of this block, as a signal does, when `max_seconds` are over."""
+        if (seconds := self.rules.max_seconds) is None:
+            yield
+            return
+
+        def stop() -> None:
+            self.answer.is_out_of_time = True
+            self.answer.ended_by = f"hydra.sweeper.max_seconds={seconds:g}"
+            signals.handle(signal.SIGTERM, None)
+
+        timer = threading.Timer(max(seconds - self.files.wall_seconds, 0.0), stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()  # so that it does not signal what comes later
+
+    def record(self, unit: Unit, ended: Ended) -> None:
+        """Write the results of a unit into the files of the sweep, and print why jobs failed."""
+        self.files.of_jobs += ended.processor_seconds
+        for job, result in zip(unit.jobs, ended.results, strict=True):
+            if result.exit_status == ConfigError.exit_status:
+                remove_if_empty([job.folder])
+                self.files.jobs[job.folder].refused = result.message
+                self.files.write_plan()
+            elif 0 < result.exit_status < 128:
+                self._failed.add(job.folder)
+                _record_failure(job, result)
+        self._refresh()
+        for job, result in zip(unit.jobs, ended.results, strict=True):
+            report_part(result, f"job {job.number}")
+
+    def close(self) -> int:
+        """Write and print the table of results, and what is left to train; return the exit status of the command."""
+        ended, runs = self.answer, self.files.runs()
+        if has_begun := any(run.has_begun for run in runs):
+            self._conclude(runs)
+        limit = [f"{ended.ended_by} has ended the sweep; with a larger one, it continues"] * bool(
+            ended.ended_by
+        )
+        for line in [*ended.lines, *limit]:
+            say(line)
+        has_refused = any(job.refused for job in self.files.jobs.values())
+        has_failed = any(r.status == RunStatus.FAILED and r.path.resolve() in self._failed for r in runs)
+        status = 0 if ended.is_out_of_time else ended.stop_status  # as it was asked to
+        if wants_json():
+            answer(self.plain())
+            if status:
+                message = f"stopped by {signal_name(status - 128)}; {self.same_command} continues the sweep"
+                report(RunResult.stopped(status - 128, message))
+        if ended.failure and not status:
+            report(RunResult.failed(str(ended.failure), remedy=ended.failure.advice))
+        is_failure = has_begun and not self.rules.may_fail and (has_refused or has_failed)
+        return status or int(is_failure or ended.failure is not None)
+
+    def _conclude(self, runs: Sequence[RunFolder]) -> None:
+        """Write the last files of a sweep, and print its table and what follows from it."""
+        self.files.write_table(runs)
+        self.files.write_plan()
+        tell_listeners("on_sweep_end", self.folder, runs, self._mode)
+        progress, name = plan.sweep_progress(self.folder), relative(self.folder)
+        if self.rules.has_best and not wants_json():
+            rest = f" (hydrant status {shlex.quote(name)} --all lists them)"
+            table.print_runs(name, progress, table.MAX_PRINTED + 3, self._mode, rest)
+            for claim in dict.fromkeys(job.config["claim"] for job in self._jobs.values()):
+                if claim:
+                    say(f"claim: {claim}")
+        if self.answer.stop_status:
+            states = Counter(_OUTCOMES.get(r.state, r.state) for r in runs if r.path in self.files.jobs)
+            shown = dict.fromkeys(["finished", "saved", "not started", *states])
+            counted = ", ".join(f"{states[outcome]} {outcome}" for outcome in shown)
+            say(f"\nstopped: {counted}; {self.same_command} continues the sweep")
+        elif not wants_json():
+            say("")
+            best = table.best_run(progress, self._mode) if self.rules.has_best else None
+            say_fields(table.closing_fields(self.folder, progress, self.files.wall_seconds, best))
+
+    def plain(self) -> dict[str, Any]:
+        """Return what the sweep has come to, in plain types: `hydrant status --json --all` has each run."""
+        runs = plan.sweep_progress(self.folder)
+        troubles = [run for run in runs if run.message and run.state != RunStatus.QUEUED]
+        of_jobs = {"best": table.best_run(runs, self._mode), "ended_by": self.answer.ended_by}
+        return {
+            "result": self.answer.result,
+            "folder": relative(self.folder),
+            "states": dict(Counter(str(run.state) for run in runs)),
+            **(of_jobs if self.rules.has_best else {}),
+            "errors": [{"run": run.run, "message": run.message} for run in troubles[: table.MAX_PRINTED]],
+            "wall_seconds": self.files.total[0],
+            "processor_seconds": self.files.total[1],
+        }
 
 
 @dataclass(frozen=True)
@@ -42,7 +279,8 @@ class Context:
     sweep: Sweep
 
 
-_COUNT_EVERY = 10  # jobs; a terminal shows their number
+_KEY = "hydra.sweeper"
+
 
 _Fault = tuple[ConfigError, Sequence[str]]
 """Why a job cannot run, and the words of the job."""
@@ -90,16 +328,20 @@ class GridSweeper:
         overrides = self._overrides()
         check_grid(overrides)
         swept = [o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()]
-        recorded = recorded_jobs(self.folder)
+        recorded = plan.recorded_jobs(self.folder)
         register_resolvers(JobFolders(swept, recorded))
         job_words = grid(overrides)
         jobs, faults = self._compose_all(job_words)
         unfinished = [job for job in jobs if not preflight.is_finished(job.config, RunFolder(job.folder))]
         faults = faults or self._find_faults(unfinished)
         if faults:
-            raise _refusal(faults, job_words)
+            error, words = faults[0]
+            counts = f"{len(faults):,} of {len(job_words):,} jobs cannot run, so none starts"
+            raise error.at(error.key, f"; {counts} (the first: {' '.join(redacted(words))})")
         self.sweep.files.keeps_plan = is_in_use(self.folder)
-        self.sweep.files.adds_seeds = _add_seeds(self.folder, recorded, [job.job.overrides for job in jobs])
+        self.sweep.files.adds_seeds = plan.adds_seeds(
+            self.folder, recorded, [job.job.overrides for job in jobs]
+        )
         finished = {job.folder: job not in unfinished for job in jobs}
         say(preflight.describe_start(self.folder, finished, keeps_plan=self.sweep.files.keeps_plan))
         self._launch(jobs)
@@ -160,11 +402,11 @@ class GridSweeper:
         """Return the composed jobs, and why others cannot be composed or run in their folder."""
         composed, faults = dict[Path, SweepJob](), list[_Fault]()
         self._needs_server = not self.executor.is_remote and _have_same_options(jobs)
-        for number, words in enumerate(jobs):
-            if number % _COUNT_EVERY == 0 and len(jobs) > 1:
-                show_activity(f"composed {number:,} of {len(jobs):,} jobs")
+        for index, words in enumerate(jobs):
+            if index % 10 == 0 and len(jobs) > 1:
+                show_activity(f"composed {index:,} of {len(jobs):,} jobs")
             try:
-                job = self._compose(words, number)
+                job = self._compose(words, index)
                 if job.folder in composed:
                     message = f"another job has the same folder, {job.folder.name}"
                     raise ConfigError("", message, remedy="give each value once")
@@ -210,29 +452,6 @@ def _check_folder(job: Job, of_sweep: Path) -> None:
         raise ConfigError("hydra.sweep.subdir" if is_of_sweep else key, where, remedy=remedy)
 
 
-def recorded_jobs(sweep: Path) -> dict[str, Sequence[str]]:
-    """Return the overrides of the job in each folder of a sweep, including jobs that another command has planned."""
-    jobs: dict[str, Sequence[str]] = {job.run: job.overrides for job in usable_plan(sweep)[0].jobs}
-    present = [path.name for path in sweep.iterdir()] if sweep.is_dir() else []
-    for name in {*jobs, *present}:
-        with suppress(RecordError):  # then the plan has them, or the job itself reports the damage
-            jobs[name] = read_overrides(sweep / name) or jobs.get(name, [])
-    return {name: overrides for name, overrides in jobs.items() if overrides}
-
-
-def _add_seeds(sweep: Path, recorded: Mapping[str, Sequence[str]], jobs: Sequence[Sequence[str]]) -> bool:
-    """Return whether jobs have seeds (or folds) that a sweep lacks, of which two or more have results."""
-    known = {name: _repetition(overrides) for name, overrides in recorded.items()}
-    if {*map(_repetition, jobs)} <= {*known.values()}:
-        return False
-    return len({known[name] for name in known if RunFolder(sweep / name).status == RunStatus.FINISHED}) > 1
-
-
-def _repetition(overrides: Sequence[str]) -> tuple[str | None, ...]:
-    choices = choices_in(overrides)
-    return tuple(choices.get(key) for key in REPETITIONS)
-
-
 def _have_same_options(jobs: Sequence[Sequence[str]]) -> bool:
     """Return whether jobs differ in values only, so that they need the same modules."""
     groups = group_options() if len(jobs) > 1 else {}
@@ -240,14 +459,6 @@ def _have_same_options(jobs: Sequence[Sequence[str]]) -> bool:
         tuple(word for word in words if re.split("[@=]", word.lstrip("+~"))[0] in groups) for words in jobs
     }
     return len(options) == 1
-
-
-def _refusal(faults: Sequence[_Fault], jobs: Sequence[Sequence[str]]) -> ConfigError:
-    """Return the error for a sweep with these faults: the first one, and its job."""
-    error, words = faults[0]
-    counts = f"{len(faults):,} of {len(jobs):,} jobs cannot run, so none starts"
-    first = f"the first: {' '.join(redacted(words))}"
-    return error.at(error.key, f"; {counts} ({first})")
 
 
 def sweeper_of(context: Context) -> GridSweeper:
@@ -266,3 +477,24 @@ def _resolved(node: DictConfig | None, key: str) -> dict[str, Any]:
     if not isinstance(node, DictConfig) or "_target_" not in node:
         raise ConfigError(key.replace(".", "/", 1), "needs an option, see --help")
     return cast("dict[str, Any]", OmegaConf.to_container(node, resolve=True, throw_on_missing=True))
+
+
+def _record_failure(job: SweepJob, result: RunResult) -> None:
+    """Write the failure of a job that did not write it, because it died or failed before it had its folder."""
+    run = RunFolder(job.folder)
+    if run.status == RunStatus.FAILED and run.summary_time != job.earlier:
+        return
+    # Not if another start of this sweep has begun to train it.
+    with plan.print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
+        if RunFolder(job.folder).newest_checkpoint is None:  # else the config of its run stays
+            write_records(job.job)
+        mark_failed(job.folder, result.message)
+
+
+def _result_if_finished(job: SweepJob) -> RunResult | None:
+    """Return the recorded result of a job that is finished; None if it must run."""
+    if not preflight.is_finished(job.config, RunFolder(job.folder)):
+        return None
+    if not job.in_table:
+        say(f"job {job.number}: already finished: {relative(job.job.folder)}")
+    return job.recorded(RunResult.failed(""))

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from omegaconf import DictConfig
 
 from hydrant.config.flat import redacted_yaml
+from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, RecordError
 from hydrant.files.atomic_write import locked, replace_file, write_json
 from hydrant.files.read_file import read_json
@@ -93,6 +94,29 @@ def usable_plan(sweep: Path) -> tuple[Plan, str]:
         return read_plan(sweep), ""
     except RecordError as error:
         return Plan(0.0, []), f"{error}; until then, missing jobs are unknown"
+
+
+def recorded_jobs(sweep: Path) -> dict[str, Sequence[str]]:
+    """Return the overrides of the job in each folder of a sweep, including jobs that another command has planned."""
+    jobs: dict[str, Sequence[str]] = {job.run: job.overrides for job in usable_plan(sweep)[0].jobs}
+    present = [path.name for path in sweep.iterdir()] if sweep.is_dir() else []
+    for name in {*jobs, *present}:
+        with suppress(RecordError):  # then the plan has them, or the job itself reports the damage
+            jobs[name] = run_folder.read_overrides(sweep / name) or jobs.get(name, [])
+    return {name: overrides for name, overrides in jobs.items() if overrides}
+
+
+def adds_seeds(sweep: Path, recorded: Mapping[str, Sequence[str]], jobs: Sequence[Sequence[str]]) -> bool:
+    """Return whether jobs have seeds (or folds) that a sweep lacks, of which two or more have results."""
+    known = {name: _repetition(overrides) for name, overrides in recorded.items()}
+    if {*map(_repetition, jobs)} <= {*known.values()}:
+        return False
+    return len({known[name] for name in known if RunFolder(sweep / name).status == RunStatus.FINISHED}) > 1
+
+
+def _repetition(overrides: Sequence[str]) -> tuple[str | None, ...]:
+    choices = run_folder.choices_in(overrides)
+    return tuple(choices.get(key) for key in REPETITIONS)
 
 
 class SweepFiles:

@@ -34,7 +34,8 @@ from hydrant.records.files import Objective
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.executors.base import SweepJob
-from hydrant.sweeps.grid import Context, GridSweeper, recorded_jobs
+from hydrant.sweeps.grid import Context, GridSweeper
+from hydrant.sweeps.plan import recorded_jobs
 from hydrant.sweeps.preflight import is_finished
 from hydrant.terminal.console import notice, relative, say, wants_json
 from hydrant.terminal.text import PaperTable, shell_line

@@ -1,7 +1,6 @@
 """In each process of a run, users' code sees the settings of this run: by `HydraConfig.get()` and as variables."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,9 @@ from faulty_model import TORCHRUN
 from processes import printed
 from repository import ROOT
 from tiny_runs import TINY
-from training_runs import command
+from training_runs import UserModule, command
+
+from hydrant import cli
 
 NOTING = """
 import json, os, pathlib
@@ -29,18 +30,16 @@ WORDS = (*TINY, "+hooks.note._target_=noting.Note", "allow_targets=[noting]", "o
 RANKS = ("parallel=ddp", "parallel.num_processes=2")
 
 
-def run(workdir: Path, words: Sequence[str]) -> None:
-    (workdir / "noting.py").write_text(NOTING)
-    printed(*words, timeout=300)
-
-
 def seen(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text())
 
 
-@pytest.mark.parametrize("launcher", [pytest.param("basic", marks=pytest.mark.slow), "local"])
-def test_each_job_of_a_sweep_sees_its_own_settings(launcher: str, workdir: Path) -> None:
-    run(workdir, command(*WORDS, "--multirun", f"hydra/launcher={launcher}", "seed=3,4"))
+@pytest.mark.parametrize("launcher", ["basic", "local"])
+def test_each_job_of_a_sweep_sees_its_own_settings(
+    launcher: str, workdir: Path, user_module: UserModule
+) -> None:
+    user_module("noting", NOTING)
+    assert cli.main(["train", *WORDS, "--multirun", f"hydra/launcher={launcher}", "seed=3,4"]) == 0
     folders = sorted((workdir / "multirun" / "a").glob("seed-*"))
     assert len(folders) == 2
     for number, folder in enumerate(folders):
@@ -58,7 +57,8 @@ def test_each_rank_sees_the_settings_of_its_run(starter: str, workdir: Path) -> 
         "hydrant": command(*WORDS, *RANKS, "seed=3"),
         "torchrun": [*TORCHRUN, str(ROOT / "train.py"), *WORDS, "parallel=ddp", "seed=3"],
     }[starter]
-    run(workdir, words)
+    (workdir / "noting.py").write_text(NOTING)
+    printed(*words, timeout=300)
     folder = workdir / "outputs" / "a"
     expected = {"mode": "RunMode.RUN", "num": None, "task": "seed=3", "optimizer": "sgd", "folder": str(folder),
                 "flavour": "sweet"}  # fmt: skip

@@ -12,6 +12,8 @@ from repository import ROOT
 from run_folders import rows, saved_updates, summary
 from training_runs import command, run_command
 
+from hydrant import cli
+
 pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
 
 
@@ -51,12 +53,14 @@ def assert_reports_rank_1(folder: Path, stderr: str) -> None:
     assert "ValueError: boom\n" in (folder / "train.log").read_text()
 
 
-def test_an_error_on_one_rank_fails_the_run_without_a_restart(words: tuple[str, ...], workdir: Path) -> None:
+def test_an_error_on_one_rank_fails_the_run_without_a_restart(
+    words: tuple[str, ...], workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Also if destroying a process group takes all ranks, as on NCCL (`destroy_with_all_ranks`)."""
-    done = run_command(*words, *TWO_RANKS, *fault("raise", 1), "parallel.max_restarts=2", cwd=workdir)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert_reports_rank_1(workdir / "outputs" / "run", done.stderr)
+    assert cli.main(["train", *words, *TWO_RANKS, *fault("raise", 1), "parallel.max_restarts=2"]) == 1
+    stderr = capfd.readouterr().err
+    assert len(stderr.splitlines()) == 1
+    assert_reports_rank_1(workdir / "outputs" / "run", stderr)
 
 
 def fail_under_torchrun(words: tuple[str, ...], workdir: Path) -> str:

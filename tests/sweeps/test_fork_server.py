@@ -95,10 +95,17 @@ def test_jobs_import_neither_hydrant_nor_matplotlib_again(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("is_initialized", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_imports_in_the_server_do_not_initialize_cuda(is_initialized: bool, tmp_path: Path) -> None:
-    """The server lets torch ask NVML for GPUs. The flag that torch sets if CUDA is initialized is set by hand."""
-    preloaded = ["import os, torch", "asks_nvml = os.environ.get('PYTORCH_NVML_BASED_CUDA_CHECK')"]
+    """The server lets torch ask NVML for GPUs. The flag that torch sets if CUDA is initialized
+    is set by hand, of a module in its place."""
+    preloaded = ["import os", "asks_nvml = os.environ.get('PYTORCH_NVML_BASED_CUDA_CHECK')"]
     if is_initialized:
-        preloaded.append("torch.cuda._is_in_bad_fork = lambda: True")
+        cuda = "SimpleNamespace(_is_in_bad_fork=lambda: True)"
+        preloaded += [
+            "import sys; from types import SimpleNamespace",
+            f"sys.modules['torch'] = SimpleNamespace(cuda={cuda})",
+        ]
+    else:
+        preloaded.append("import torch")
     (tmp_path / "at_import.py").write_text("\n".join([*preloaded, "def answer():", "    return asks_nvml"]))
     program = (
         "import at_import; from hydrant.sweeps.fork_server.call import call_isolated\n"

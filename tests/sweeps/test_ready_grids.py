@@ -11,7 +11,7 @@ from repository import conf_files
 from training_runs import run_command
 
 from hydrant.config.check import check
-from hydrant.config.compose import combinations, compose
+from hydrant.config.compose import JobComposer, combinations, compose, composing, without_hydra
 from hydrant.config.groups import option_path
 from hydrant.sweeps.plan import sweep_progress
 
@@ -41,7 +41,9 @@ def test_every_value_in_the_grid_of_an_experiment_is_valid(experiment: str) -> N
     text = option_path("experiment", experiment).read_text()
     for key, values in yaml.safe_load(text)["hydra"]["sweeper"]["params"].items():
         jobs = combinations([f"{key}={values}"])
-        configs = [check(compose([f"experiment={experiment}", *job])) for job in jobs]
+        with composing(words := [f"experiment={experiment}"]) as composer:
+            job_composer = JobComposer(composer, composer.compose(words))
+            configs = [check(without_hydra(job_composer.compose([*words, *job]))) for job in jobs]
         assert len({json.dumps(config) for config in configs}) == len(jobs) > 1
 
 

@@ -24,8 +24,7 @@ from benchmarks.figures import Figure
 from benchmarks.statistics import paired
 from benchmarks.turns import in_turn
 from hydrant.config.instantiate import instantiate, instantiate_node
-from hydrant.optimizers.kernels import with_fastest_kernel
-from hydrant.training.compilation import EagerStep
+from hydrant.optimizers.kernels import EagerStep, with_fastest_kernel
 
 OPTIMIZERS = (
     "sgd", "adam", "adamw", "nadam", "radam", "adamax", "adagrad", "rmsprop", "asgd", "adadelta", "adafactor", "lion",

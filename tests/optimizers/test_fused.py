@@ -9,8 +9,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
-from hydrant.optimizers.kernels import step_fused
-from hydrant.training.compilation import EagerStep
+from hydrant.optimizers.kernels import EagerStep, step_fused
 
 KINDS: dict[str, Callable[..., Optimizer]] = {
     "adam": lambda groups: Adam(groups, lr=0.1, weight_decay=0.1, fused=True),

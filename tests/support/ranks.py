@@ -20,12 +20,11 @@ from torch.distributed.tensor import DTensor
 
 from hydrant import cli
 from hydrant.optimizers.ema import NoAveraging
-from hydrant.optimizers.kernels import Clipping
+from hydrant.optimizers.kernels import Clipping, EagerStep
 from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.checkpoint.storage import SavedCheckpoint
-from hydrant.training.compilation import EagerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.hooks import Hooks
 from hydrant.training.metrics import Meter

@@ -18,9 +18,8 @@ from torch.utils._pytree import tree_leaves
 
 from hydrant.clock import Clock, Steps
 from hydrant.optimizers.ema import Ema
-from hydrant.optimizers.kernels import Clipping, with_fastest_kernel
+from hydrant.optimizers.kernels import Clipping, EagerStep, with_fastest_kernel
 from hydrant.optimizers.scheduled_fields import FieldSchedules
-from hydrant.training.compilation import EagerStep
 from hydrant.training.precision import Precision
 from hydrant.training.update import OptimizerEntry, Optimizers
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hydrant.config.instantiate import instantiate_node
-from hydrant.training.compilation import EagerStep
+from hydrant.optimizers.kernels import EagerStep
 
 # The steps of LBFGS and SAM take a closure, and Prodigy has a hook that checks its groups.
 OTHERS = ("lbfgs", "sam", "prodigy")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks  # pyright: ignore
 from torch.utils._pytree import tree_leaves_with_path
 
 from hydrant.batch import as_real
@@ -230,6 +232,75 @@ _CALLS: Mapping[type[Optimizer], Callable[..., partial[None]]] = {
     SGD: _sgd,
     Adagrad: _adagrad,
 }
+
+
+class EagerStep:
+    """Calls `optimizer.step()`, or only the function inside torch's wrapper of it, or only its fused kernel.
+
+    torch wraps every `Optimizer.step` to call hooks and to name the step in a profile, and sorts the weights before it
+    calls a kernel. On a small model that takes a tenth of an update. Both are skipped only if there are no hooks, no
+    profiler and no wrapper of anybody else.
+    """
+
+    def __init__(self, optimizer: Optimizer, scheduled: Collection[str] = ()) -> None:
+        del scheduled  # only a compiled step needs to know these fields
+        self._optimizer = optimizer
+        self._class_step: Any = None  # `type(optimizer).step` when it was last unwrapped
+        self._unwrapped: Callable[[Optimizer], Any] | None = None
+
+    def __call__(self) -> None:
+        step: Any = type(self._optimizer).step
+        if step is not self._class_step:
+            self._class_step, self._unwrapped = step, unwrap_step(step)
+        if self._unwrapped is None or _is_observed(self._optimizer):
+            self._optimizer.step()
+        elif not step_fused(self._optimizer):
+            self._unwrapped(self._optimizer)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+_PROFILE_HOOK_CODE = Optimizer.profile_hook_step(Optimizer.step).__code__
+"""The code of torch's wrapper, which identifies it: functools.wraps and proxies copy only its attributes."""
+
+
+def unwrap_step(step: Any) -> Callable[[Optimizer], Any] | None:
+    """Return the function inside torch's wrapper, or None if the outermost wrapper is not torch's."""
+    if _is_disabled_by_dynamo(step):
+        step = step._torchdynamo_orig_callable
+    if type(step) is types.FunctionType and step.__code__ is _PROFILE_HOOK_CODE:
+        return step.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
+    return None
+
+
+def _is_disabled_by_dynamo(step: Any) -> bool:
+    """Return whether `step` is a wrapper of `torch.compiler.disable`.
+
+    The first use of torch.compile in a process puts one around the step of SparseAdam and LBFGS. It only matters inside
+    compiled code, which never calls an EagerStep. functools.wraps copies its attributes to other wrappers, but only the
+    original has its own id in them.
+    """
+    return (
+        type(step) is types.FunctionType
+        and getattr(step, "_torchdynamo_disable", False)
+        and getattr(step, "_torchdynamo_wrapper_id", None) == id(step)
+    )
+
+
+def _is_observed(optimizer: Any) -> bool:
+    """Return whether hooks, a replaced `step` or a profiler need the whole `optimizer.step()`."""
+    return bool(
+        optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or _global_optimizer_pre_hooks
+        or _global_optimizer_post_hooks
+        or "step" in vars(optimizer)
+        or torch.autograd.profiler._is_profiler_enabled  # in any thread  # pyright: ignore[reportPrivateUsage]
+        or torch.autograd._profiler_enabled()  # pyright: ignore[reportPrivateUsage]
+    )
 
 
 _MODULE_OF_DTENSOR = "torch.distributed.tensor"

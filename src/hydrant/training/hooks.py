@@ -1,10 +1,10 @@
-"""Hooks: objects of the user, whose methods the training loop calls; what listens to a run; and what they log."""
+"""Hooks: objects of the user that the training loop calls; what listens to a run; what they log; and no profiler."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, distributed
@@ -179,3 +179,33 @@ def as_draw(picture: Any) -> Draw:
         return cast("Draw", picture)
     kind = type(picture).__name__
     raise TypeError(f"a picture is a tensor, a figure, an image or a function that draws, not a {kind}")
+
+
+Phase = Literal["data_wait", "forward", "backward", "optimizer", "log", "evaluation", "checkpoint", "other"]
+
+
+class NoProfiler:
+    """Profiles a window of the updates of a run; this one nothing. Built as `profiler(device, clock)`."""
+
+    is_on = False
+
+    def __init__(self, device: torch.device, clock: Clock) -> None:
+        del device, clock
+
+    def record(
+        self, folder: Path, num_updates: int, on_file: Callable[[Path], None]
+    ) -> AbstractContextManager[None]:
+        """Return a context in which a run trains.
+
+        Args:
+            folder: where the profile is written.
+            num_updates: completed updates when the context is entered.
+            on_file: called with each file after it is written.
+        """
+        return nullcontext()
+
+    def enter(self, phase: Phase, num_updates: int) -> None:
+        """Mark the beginning of a phase, which lasts until the next call."""
+
+    def advance(self) -> None:
+        """Mark the end of an update, including its logging, evaluation and checkpoint."""

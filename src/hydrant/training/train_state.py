@@ -20,23 +20,15 @@ from hydrant.errors import CheckpointError, ConfigError, HydrantError, first_few
 from hydrant.optimizers.kernels import KERNEL_FIELDS, is_sharded
 from hydrant.records import check_type
 from hydrant.records.files import Best
+from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import TRAINING
-from hydrant.training.checkpoint.storage import (
-    Checkpoint,
-    Owner,
-    SavedCheckpoint,
-    files_of,
-    read,
-    split,
-    weight_parts,
-)
 from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Plan, Trainer, TrainState
 from hydrant.training.update import Optimizers
 
 
 @contextmanager
-def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
+def checkpoint_content(trainer: Trainer) -> Generator[storage.Checkpoint]:
     """Yield everything that is not a function of `num_updates`. Copy it inside the block."""
     optimizers = trainer.optimizers.state_dict()
     names = _parameter_names(trainer.task)
@@ -61,10 +53,10 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
     }
     with trainer.optimizers.eval_weights():
         averages = trainer.plan.averaging.state_dict()
-        yield Checkpoint(trainer.model.state_dict(), training, averages, _optimizer_owner(trainer))
+        yield storage.Checkpoint(trainer.model.state_dict(), training, averages, _optimizer_owner(trainer))
 
 
-def saved_state(saved: SavedCheckpoint) -> TrainState:
+def saved_state(saved: storage.SavedCheckpoint) -> TrainState:
     """Return the TrainState in a checkpoint.
 
     Raises:
@@ -92,7 +84,7 @@ def _explain_misfit(path: Path) -> Generator[None]:
         raise CheckpointError(f"{path} does not fit this run: {typed_line(error)}") from error
 
 
-def check_optimizers(checkpoint: SavedCheckpoint, task: nn.Module, optimizers: Optimizers) -> None:
+def check_optimizers(checkpoint: storage.SavedCheckpoint, task: nn.Module, optimizers: Optimizers) -> None:
     """Check that a checkpoint's optimizers have the same types and param groups as this run's.
 
     Raises:
@@ -127,7 +119,7 @@ def _in_order(groups: Sequence[Sequence[str]]) -> list[str]:
     return [f"{name} in group {n}" for n, group in enumerate(groups) for name in group]
 
 
-def restore(trainer: Trainer, saved: SavedCheckpoint, changed: Collection[str] = ()) -> None:
+def restore(trainer: Trainer, saved: storage.SavedCheckpoint, changed: Collection[str] = ()) -> None:
     """Load a checkpoint into a run. The param group fields in `changed` keep the values of the config.
 
     Raises:
@@ -142,25 +134,25 @@ def restore(trainer: Trainer, saved: SavedCheckpoint, changed: Collection[str] =
         _restore_ranks(trainer, saved)
 
 
-def restore_weights(trainer: Trainer, saved: SavedCheckpoint) -> None:
+def restore_weights(trainer: Trainer, saved: storage.SavedCheckpoint) -> None:
     """Load the weights of a checkpoint, also the averaged ones, and what the task holds besides its model.
 
     Raises:
         CheckpointError: the checkpoint does not fit the run.
     """
-    parts = weight_parts(saved.path)
+    parts = storage.weight_parts(saved.path)
     with _explain_misfit(saved.path):
         for part, target in (("model", trainer.model), ("ema", trainer.plan.averaging)):
             if weights := target.state_dict():
                 source = part if part in parts else "model"
                 if source != part:
                     log.warning("%s holds no average, so it begins with the weights there", saved.path)
-                read(files_of(saved.path, source), weights)
+                storage.read(storage.files_of(saved.path, source), weights)
                 target.load_state_dict(weights)
         restore_outside_model(trainer.task, saved)
 
 
-def restore_outside_model(task: nn.Module, saved: SavedCheckpoint) -> None:
+def restore_outside_model(task: nn.Module, saved: storage.SavedCheckpoint) -> None:
     """Load the parameters and buffers of the task itself.
 
     Raises:
@@ -171,7 +163,7 @@ def restore_outside_model(task: nn.Module, saved: SavedCheckpoint) -> None:
         task.load_state_dict(saved.read_state("task", owners.get), strict=False)
 
 
-def take_trained_outside_model(task: nn.Module, saved: SavedCheckpoint) -> None:
+def take_trained_outside_model(task: nn.Module, saved: storage.SavedCheckpoint) -> None:
     """Load what the task trains besides the model, such as a loss with weights, where it fits; log what begins anew."""
     trained = {name.partition(".")[0] for name, p in task.named_parameters() if p.requires_grad}
     state = _state_outside_model(task).items()
@@ -191,7 +183,7 @@ def take_trained_outside_model(task: nn.Module, saved: SavedCheckpoint) -> None:
     log.info("weights of the task itself from %s: %s%s", saved.path, shown, anew and f"; begun anew: {anew}")
 
 
-def _shard_owner(model: nn.Module) -> Owner:
+def _shard_owner(model: nn.Module) -> storage.Owner:
     """Return a function from a path of the saved state to the sharded weight whose name it ends with."""
     shards = {name: parameter for name, parameter in model.named_parameters() if is_sharded(parameter)}
 
@@ -203,7 +195,7 @@ def _shard_owner(model: nn.Module) -> Owner:
     return owner
 
 
-def _optimizer_owner(trainer: Trainer) -> Owner:
+def _optimizer_owner(trainer: Trainer) -> storage.Owner:
     """Return a function from a path of the saved optimizer state to the weight whose name it begins with."""
     names = _parameter_names(trainer.task)
     owners: dict[str, Tensor] = {}
@@ -221,7 +213,9 @@ def _optimizer_owner(trainer: Trainer) -> Owner:
     return owner
 
 
-def _restore_optimizers(trainer: Trainer, checkpoint: SavedCheckpoint, changed: Collection[str]) -> None:
+def _restore_optimizers(
+    trainer: Trainer, checkpoint: storage.SavedCheckpoint, changed: Collection[str]
+) -> None:
     names = _parameter_names(trainer.task)
     state = checkpoint.read_state("optimization", _optimizer_owner(trainer))
     for name, entry in trainer.optimizers.entries.items():
@@ -232,7 +226,7 @@ def _restore_optimizers(trainer: Trainer, checkpoint: SavedCheckpoint, changed: 
     trainer.optimizers.load_state_dict(state)
 
 
-def _restore_ranks(trainer: Trainer, saved: SavedCheckpoint) -> None:
+def _restore_ranks(trainer: Trainer, saved: storage.SavedCheckpoint) -> None:
     """Restore each rank's meter, random state and position in a stream.
 
     On another number of ranks, rank 0 receives the sums of all meters.
@@ -337,7 +331,7 @@ class DataIdentity:
         return cls(names, dict(data.statistics), samples, dict(plan.data_files), counts | keys)
 
     @classmethod
-    def saved(cls, checkpoint: SavedCheckpoint) -> Self:
+    def saved(cls, checkpoint: storage.SavedCheckpoint) -> Self:
         """Return that of the run of a checkpoint.
 
         Raises:
@@ -404,14 +398,14 @@ def check_stream(source: Source, *, is_continued: bool) -> None:
         message = f"{source.key} has no state_dict and load_state_dict, so its position in the checkpoint is unknown"
         raise ConfigError("resume", message, remedy="add both methods, or start a new run in another folder")
     try:
-        split(source.first_state, {})
+        storage.split(source.first_state, {})
     except CheckpointError as error:
         message = f"state_dict() returns what checkpoints cannot hold: {error}"
         remedy = "give numbers, strings, lists, dicts or tensors"
         raise ConfigError(source.key, message, remedy=remedy) from error
 
 
-def check_ranks(source: Source, saved: SavedCheckpoint, num_ranks: int) -> None:
+def check_ranks(source: Source, saved: storage.SavedCheckpoint, num_ranks: int) -> None:
     """Check that a stream whose ranks read items of their own continues on as many ranks: each has its position.
 
     Raises:
@@ -423,7 +417,7 @@ def check_ranks(source: Source, saved: SavedCheckpoint, num_ranks: int) -> None:
         raise ConfigError("data.divided", message, remedy=f"start {num_saved}")
 
 
-def check_batch_sizes(saved: SavedCheckpoint, earlier: Any, clock: Clock) -> None:
+def check_batch_sizes(saved: storage.SavedCheckpoint, earlier: Any, clock: Clock) -> None:
     """Check that the completed updates keep the sizes that they had by the `earlier` `global_batch_size`.
 
     Epochs, samples and the position in the data are counted with the sizes of all updates.

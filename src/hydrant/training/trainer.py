@@ -25,11 +25,10 @@ from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.records.files import Count, Digits, Seconds, Size
 from hydrant.trackers.base import Histogram
 from hydrant.training.compilation import Compilation
-from hydrant.training.costs import NoProfiler, Phase
 from hydrant.training.distributed.ddp import Collective, RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
-from hydrant.training.hooks import HookLog, Hooks, MediaLogger
+from hydrant.training.hooks import HookLog, Hooks, MediaLogger, NoProfiler, Phase
 from hydrant.training.metrics import Meter, Pace, plain_name
 from hydrant.training.precision import Precision
 from hydrant.training.update import Optimizers

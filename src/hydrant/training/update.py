@@ -14,16 +14,9 @@ from torch.optim import Optimizer
 
 from hydrant.batch import AllReduce, Outcome, mean_loss
 from hydrant.errors import ConfigError
-from hydrant.optimizers.kernels import (
-    Clipping,
-    gradient_norm,
-    has_modes,
-    local_gradients,
-    needs_closure,
-    restore,
-)
+from hydrant.optimizers import kernels
+from hydrant.optimizers.kernels import Clipping, EagerStep, gradient_norm, local_gradients
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
-from hydrant.training.compilation import EagerStep
 from hydrant.training.precision import Precision
 
 StepStatus = Literal["applied", "overflowed", "not_finite"]
@@ -99,12 +92,12 @@ class Optimizers:
         self._all_parameters = [p for parameters in self._parameters.values() for p in parameters]
         self._steps = {entry.optimizer: entry.step for entry in entries.values()}
         self._custom_zero_grad = [o for o in self._steps if type(o).zero_grad is not Optimizer.zero_grad]
-        self._with_modes = [o for o in self._steps if has_modes(o)]
+        self._with_modes = [o for o in self._steps if kernels.has_modes(o)]
         self.mode_parameters = [p for o in self._with_modes for g in o.param_groups for p in g["params"]]
         """The weights of optimizers with modes."""
         self._set_train_weights(self._train_weights())
         self._passes = self._plan_passes()
-        self._with_closure = [o for o in self._steps if needs_closure(o)]
+        self._with_closure = [o for o in self._steps if kernels.needs_closure(o)]
         self.uses_closure = bool(self._with_closure)
         """Whether an optimizer evaluates the loss itself."""
         if self._with_closure:
@@ -194,7 +187,7 @@ class Optimizers:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the optimizers. The scheduled fields are not restored, because every update writes them first."""
         for name, entry in self.entries.items():
-            restore(entry.optimizer, state["optimizers"][name])
+            kernels.restore(entry.optimizer, state["optimizers"][name])
             entry.step.load_state_dict(state["steps"][name])
         self.schedules.load_state_dict(state["schedules"])
         self._set_train_weights(state["trained_weights"])

@@ -24,8 +24,8 @@ from hydrant import cli
 from hydrant.config.instantiate import instantiate_node
 from hydrant.extensions.compile.compiled_step import COMPILED as COMPILED_OPTIMIZERS
 from hydrant.extensions.compile.compiled_step import NUM_WARMUP_CALLS, compile_step, optimizer_name, why_eager
+from hydrant.optimizers.kernels import EagerStep
 from hydrant.optimizers.scheduled_fields import ScheduledField
-from hydrant.training.compilation import EagerStep
 
 UPDATES = 8
 COMPILE = ("compile=default", "compile.backend=aot_eager", "compile.optimizer=true")

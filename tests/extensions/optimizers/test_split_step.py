@@ -21,7 +21,7 @@ from training_runs import run_command, train_in_child
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.extensions.optimizers.split_step import SplitStep, assign
-from hydrant.training.compilation import EagerStep
+from hydrant.optimizers.kernels import EagerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.prepare.build_optimizers import check_split_steps, split_steps
 

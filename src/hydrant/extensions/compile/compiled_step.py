@@ -22,8 +22,8 @@ from torch._dynamo.utils import counters
 from torch.optim import Optimizer
 
 from hydrant.errors import log
+from hydrant.optimizers.kernels import EagerStep
 from hydrant.optimizers.scheduled_fields import get_field, set_field
-from hydrant.training.compilation import EagerStep
 
 BETAS = ("betas.0", "betas.1")
 TENSOR_FIELDS = {

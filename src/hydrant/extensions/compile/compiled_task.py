@@ -21,7 +21,8 @@ from hydrant.extensions.compile import checks
 from hydrant.extensions.compile.compiled_step import CompiledStep, Hyperparameters, compile_step
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.models import repeated_blocks
-from hydrant.training.compilation import Compilation, CompileReport, EagerStep, Gradients, Incident
+from hydrant.optimizers.kernels import EagerStep
+from hydrant.training.compilation import Compilation, CompileReport, Gradients, Incident
 from hydrant.training.costs import is_out_of_memory, reset_peak_memory
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hydrant.training.compilation import EagerStep
+from hydrant.optimizers.kernels import EagerStep
 from hydrant.training.distributed.world import World
 
 _MOMENTUM = "momentum_buffer"

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError, log, log_errors
 from hydrant.terminal.text import align_columns
-from hydrant.training.costs import NoProfiler, Phase
+from hydrant.training.hooks import NoProfiler, Phase
 
 PHASES: tuple[str, ...] = typing.get_args(Phase)
 

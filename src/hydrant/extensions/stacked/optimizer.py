@@ -14,9 +14,8 @@ from hydrant.batch import widened
 from hydrant.errors import log, typed_line
 from hydrant.extensions.stacked import lanes as stack_lanes
 from hydrant.optimizers.ema import ModelAverage
-from hydrant.optimizers.kernels import has_fused_call, norm_ratio, step_fused
+from hydrant.optimizers.kernels import has_fused_call, norm_ratio, step_fused, unwrap_step
 from hydrant.optimizers.scheduled_fields import metric_prefix, set_field
-from hydrant.training.compilation import unwrap_step
 from hydrant.training.trainer import Trainer
 
 ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop))

@@ -26,10 +26,10 @@ from hydrant.safety.targets import import_targets
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 from hydrant.training.compilation import Compilation
-from hydrant.training.costs import NoProfiler, keep_freed_memory, reset_peak_memory
+from hydrant.training.costs import keep_freed_memory, reset_peak_memory
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
-from hydrant.training.hooks import Hooks
+from hydrant.training.hooks import Hooks, NoProfiler
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState

@@ -21,12 +21,19 @@ from hydrant.config.instantiate import as_config_error, awaits_optimizer, check_
 from hydrant.errors import ConfigError, check_known, first_line, prefix_error_keys, suggestion
 from hydrant.installation import entry_points, listeners
 from hydrant.optimizers import scheduled_fields
-from hydrant.optimizers.kernels import Clipping, gradient_norm, has_modes, needs_closure, with_fastest_kernel
+from hydrant.optimizers.kernels import (
+    Clipping,
+    EagerStep,
+    gradient_norm,
+    has_modes,
+    needs_closure,
+    with_fastest_kernel,
+)
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
 from hydrant.safety.targets import locate
 from hydrant.schedules import Schedule
 from hydrant.training.checkpoint.storage import join, split
-from hydrant.training.compilation import Compilation, EagerStep
+from hydrant.training.compilation import Compilation
 from hydrant.training.costs import is_out_of_memory
 from hydrant.training.distributed.world import World
 from hydrant.training.hooks import EVENTS, Hooks

@@ -11,17 +11,9 @@ from typing import Any
 from hydrant.clock import Duration, Interval, Intervals
 from hydrant.data import PositionedSource
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, log
-from hydrant.training.costs import (
-    NoProfiler,
-    allocator_message,
-    is_out_of_memory,
-    leave_headroom,
-    release_memory,
-    synchronize,
-)
+from hydrant.training import costs, hooks
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import SINGLE_RANK, Parallel, World
-from hydrant.training.hooks import Hooks
 from hydrant.training.loop import make_update, train_update
 from hydrant.training.prepare.build import build, prepare
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
@@ -97,12 +89,14 @@ def _largest_that_fits(config: Mapping[str, Any], largest: int) -> int:
         error = _try_size(config, size)
         if error is None:
             return size
-        if first_error is None and not is_out_of_memory(error):
+        if first_error is None and not costs.is_out_of_memory(error):
             raise error
         if isinstance(error, HydrantError) and not isinstance(error, ConfigError):
             raise error  # a ConfigError rejects only this size, such as an odd one
         first_error = first_error or error
-    message = f"micro_batch_size=auto: not even one sample at a time fits ({allocator_message(first_error)})"
+    message = (
+        f"micro_batch_size=auto: not even one sample at a time fits ({costs.allocator_message(first_error)})"
+    )
     raise OutOfMemory(message, remedy="Try precision=bf16 or a smaller model") from first_error
 
 
@@ -115,7 +109,7 @@ def _try_size(config: Mapping[str, Any], size: int) -> Exception | None:
         plan = prepare({**config, **_TRIAL_SETTINGS, "micro_batch_size": size})
         alone = Parallel(dataclasses.replace(plan.world, world_size=1))
         with (
-            leave_headroom(plan.world.device),
+            costs.leave_headroom(plan.world.device),
             scratch_trainer(dataclasses.replace(plan, parallel=alone)) as trainer,
         ):
             for _ in range(min(2, plan.clock.total_updates)):
@@ -124,7 +118,7 @@ def _try_size(config: Mapping[str, Any], size: int) -> Exception | None:
         _release_tensors(error)
         return error
     finally:
-        release_memory()
+        costs.release_memory()
     return None
 
 
@@ -160,8 +154,8 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
     quiet = dataclasses.replace(
         plan,
         intervals=Intervals(plan.intervals.log_every, never, never, never),
-        hooks=Hooks({}),
-        profiler=NoProfiler(device, plan.clock),
+        hooks=hooks.Hooks({}),
+        profiler=hooks.NoProfiler(device, plan.clock),
     )
     duration = Duration.parse(plan.config["duration"], "duration")
     wanted = float(duration.amount) * _SECONDS_RATIO if duration.unit == "s" else 0.0
@@ -174,7 +168,7 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
     finally:  # the run begins as if it were the first
         if isinstance(plan.data.train, PositionedSource):
             plan.data.train.rewind()
-        release_memory()
+        costs.release_memory()
 
 
 def _seconds(trainer: Trainer, start: int, trial_seconds: float) -> float:
@@ -189,7 +183,7 @@ def _seconds(trainer: Trainer, start: int, trial_seconds: float) -> float:
         began = time.perf_counter()
         for _ in range(count):
             train_update(trainer, is_last=False)
-        synchronize(trainer.plan.world.device)
+        costs.synchronize(trainer.plan.world.device)
         return (time.perf_counter() - began) / count
 
     def of_rank_zero(value: float) -> float:

@@ -78,6 +78,11 @@ def test_a_question_of_users_leads_to_its_page(question: str, capsys: pytest.Cap
     assert capsys.readouterr().out.split()[0] == page
 
 
+def test_words_side_by_side_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["docs", "out", "of", "memory"]) == 0
+    assert capsys.readouterr().out.startswith("guides/failures ")
+
+
 def test_the_first_page_has_these_questions_only() -> None:
     table = (ROOT / "docs" / "README.md").read_text().partition("| question | page |")[2].partition("\n\n")[0]
     assert [row.split(" | ")[0].removeprefix("| ") for row in table.splitlines()[2:]] == list(QUESTIONS)

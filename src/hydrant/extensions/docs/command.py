@@ -98,20 +98,26 @@ _MIN_LETTERS = 3
 
 
 def _pages_about(words: Sequence[str], pages: dict[str, Path]) -> list[str]:
-    """Return the pages that have most of the words; first those that have them in titles and headings, or most often.
+    """Return the pages that have most of the words; first those that have them side by side, in titles, or most often.
 
     Raises:
         ConfigError: no page has any.
     """
     patterns = [re.compile(rf"\b{re.escape(w)}", re.IGNORECASE) for w in words if len(w) >= _MIN_LETTERS]
-    ranks = dict[str, tuple[int, ...]]()
+    phrase, ranks = (
+        re.compile(r"\W+".join(map(re.escape, words)), re.IGNORECASE),
+        dict[str, tuple[int, ...]](),
+    )
     for name in pages.keys() - {"README"}:  # which has words of all pages
         text = pages[name].read_text(encoding="utf-8")
         headings = f"{name} " + " ".join(re.findall(r"^#+ .*", text, re.MULTILINE))
         parts = (text, headings, f"{name} {_title(text)}")
-        has = [sum(bool(pattern.search(part)) for pattern in patterns) for part in parts]
-        is_guide = not name.startswith(("architecture", "internals/"))
-        ranks[name] = (*has, is_guide, sum(len(pattern.findall(text)) for pattern in patterns))
+        in_text, *in_titles = [sum(bool(pattern.search(part)) for pattern in patterns) for part in parts]
+        is_guide, num = (
+            not name.startswith(("architecture", "internals/")),
+            sum(len(p.findall(text)) for p in patterns),
+        )
+        ranks[name] = (in_text, bool(phrase.search(text)), *in_titles, is_guide, num)
     best = sorted((name for name in ranks if ranks[name][0]), key=ranks.__getitem__, reverse=True)
     if not best:
         similar = nearest(words[0], [page.rpartition("/")[2] for page in pages])

@@ -1,6 +1,5 @@
 """Fixtures of all tests: a working folder, training in this process, and a process that no test changes."""
 
-import base64
 import gc
 import logging
 import os
@@ -9,11 +8,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any
 
 # Set before torch is imported, because the workers of pytest-xdist share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,6 +22,7 @@ import end_of_worker  # first
 import pytest
 import torch
 from example_projects import use_example
+from quick_runs import PICTURES, draw_pixels
 from repository import ROOT
 from shared_configs import SharingComposer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
@@ -177,29 +175,14 @@ def _restore_torch_settings() -> Iterator[None]:
         torch.compiler.set_stance("default")
 
 
-_PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
-)
-
-
 @pytest.fixture(autouse=True)
 def _figures_have_one_pixel(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let this process write a pixel for each figure: drawing takes a third of a short run's time.
-
-    Its curves are in no panels then.
-    """
-
-    def save(_: object, path: Path | BinaryIO) -> None:
-        path.write_bytes(_PIXEL) if isinstance(path, Path) else path.write(_PIXEL)
-
-    extension, draws = "hydrant.extensions.pictures", request.node.get_closest_marker("figures") is not None
-    if draws and (files := sys.modules.get(extension)):
+    draws = request.node.get_closest_marker("figures") is not None
+    if draws and (files := sys.modules.get(PICTURES)):
         files._picture.cache_clear()
     with pytest.MonkeyPatch.context() as patch:  # not of the test, which ends after all other fixtures then
-        if not draws and find_spec(extension):
-            plotting = import_module(f"{extension}.plotting")
-            patch.setattr(plotting, "_save", save)
-            patch.setattr(plotting, "_panels", lambda *_: (SimpleNamespace(axes=()), ()))
+        if not draws:
+            draw_pixels(patch.setattr)
         yield
 
 
@@ -215,7 +198,7 @@ def _no_project_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def _what_each_run_repeats_is_quick() -> Iterator[None]:
     """Let fsync do nothing in this process.
 
-    A run calls fsync twenty times, and only a loss of power needs it. Counting the objects that collecting has frozen
+    A run calls it twenty times, and only a loss of power needs it. Counting the objects that collecting has frozen
     takes as long as a scan; there are some, so `paused_gc` moves no others.
     """
     with pytest.MonkeyPatch.context() as patch:

@@ -24,7 +24,7 @@ from hydrant.extensions.images.folder import _Region, decoder_of
 simplejpeg = pytest.importorskip("simplejpeg")  # no wheel for Python 3.15
 
 REDUCING = ("pillow_draft", "simplejpeg")
-NUM_FILES = 6
+NUM_FILES = 3
 FLIP_ONLY = ImageAugment(
     scale=(0.1, 1.0),
     ratio=(0.75, 4 / 3),

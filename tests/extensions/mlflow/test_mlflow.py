@@ -142,13 +142,12 @@ def test_rows_with_more_metrics_than_a_call_takes_arrive(
     identity: RunIdentity, make: Callable[..., MlflowTracker], uri: str
 ) -> None:
     tracker = make(identity)
-    for num_updates in range(3):
-        tracker.log(row(num_updates, 0.5) | {f"weight_rms/{n}": n for n in range(1500)})
+    tracker.log(row(0, 0.5) | {f"weight_rms/{n}": n for n in range(1500)})
     tracker.finish(0, {})
     metrics = run_of(identity, uri).data.metrics
     assert len(metrics) == 1502
     assert metrics["weight_rms/1499"] == 1499
-    assert len(losses(identity, uri)) == 3
+    assert len(losses(identity, uri)) == 1
 
 
 def test_a_run_that_starts_again_leaves_no_old_rows(

@@ -104,12 +104,9 @@ def test_written_records_are_read_back(tmp_path: Path) -> None:
 
 
 def test_a_run_is_uploaded_once_with_its_checkpoint_also_after_a_move(
-    run_offline: Callable[..., Path],
-    sync: Callable[..., Report],
-    wandb_server: WandbServer,
-    study: Path,
+    run_offline: Callable[..., Path], sync: Callable[..., Report], wandb_server: WandbServer, study: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     saved = checkpoint(study / "first", 5)
     (study / "first" / "checkpoints" / "best").symlink_to(saved.name)
     content = (saved / "model.safetensors").read_bytes()
@@ -240,12 +237,9 @@ def kill_sync(study: Path, wandb_server: WandbServer, patch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_sync_continues_after_a_kill(
-    run_offline: Callable[..., Path],
-    sync: Callable[..., Report],
-    wandb_server: WandbServer,
-    study: Path,
+    run_offline: Callable[..., Path], sync: Callable[..., Report], wandb_server: WandbServer, study: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     run_offline("first", 300)
     arrived = 0
     for _ in range(2):
@@ -267,13 +261,9 @@ def test_sync_continues_after_a_kill(
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["", "files"])
 def test_all_parts_of_a_killed_and_resumed_run_are_uploaded(
-    place: str,
-    run_offline: Callable[..., Path],
-    sync: Callable[..., Report],
-    wandb_server: WandbServer,
-    study: Path,
+    place: str, run_offline: Callable[..., Path], sync: Callable[..., Report], wandb_server: WandbServer, study: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.setenv("WANDB_DIR", place)
     folder = run_offline("first", 200)
     part = part_of(Path(place) if place else folder)
@@ -293,12 +283,9 @@ def test_all_parts_of_a_killed_and_resumed_run_are_uploaded(
 
 @pytest.mark.slow
 def test_one_failed_upload_does_not_stop_the_others(
-    run_offline: Callable[..., Path],
-    sync: Callable[..., Report],
-    wandb_server: WandbServer,
-    study: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    run_offline: Callable[..., Path], sync: Callable[..., Report], wandb_server: WandbServer, study: Path, capsys:
+    pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     folders = [run_offline(f"run_{n}", 10 + n) for n in range(5)]
     part_of(folders[2]).write_bytes(b"junk")
     results = sync("study/run_*", "--jobs", "3", status=1)

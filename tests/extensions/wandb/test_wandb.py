@@ -101,12 +101,9 @@ def test_histograms_summaries_and_artifacts_arrive(
 
 @pytest.mark.parametrize("machine_info", [False, True])
 def test_host_and_command_line_are_uploaded_only_on_request(
-    machine_info: bool,
-    identity: RunIdentity,
-    wandb_server: WandbServer,
-    make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    machine_info: bool, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch:
+    pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(sys, "argv", ["train.py", "secret=hunter2"])
     tracker = make_wandb(identity, machine_info=machine_info)
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"
@@ -280,12 +277,9 @@ def test_lost_rows_are_found_by_their_order_if_the_clock_was_set_back(
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_rows_before_a_picture_are_not_sent_again(
-    is_told: bool,
-    identity: RunIdentity,
-    wandb_server: WandbServer,
-    make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    is_told: bool, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch:
+    pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Also if the server does not tell the last row, where the summary decides."""
     first = make_wandb(identity)
     log_rows(first, 0, 5)
@@ -349,12 +343,9 @@ def test_disabled_writes_nothing(identity: RunIdentity, make_wandb: Make, logged
 
 
 def test_variables_of_wandb_count_for_keys_that_are_not_set(
-    identity: RunIdentity,
-    make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    identity: RunIdentity, make_wandb: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog:
+    pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     """As in the SDK itself: the project, and so on, of `wandb.init` without arguments."""
     caplog.set_level(logging.INFO, log.name)
     keys = ("entity", "project", "job_type", "name", "notes", "tags")
@@ -394,13 +385,9 @@ def test_variables_of_wandb_count_for_keys_that_are_not_set(
 
 @pytest.mark.parametrize("service", ["", "3-1-unix-/nonexistent/socket"])
 def test_offline_on_request_causes_no_warning(
-    service: str,
-    identity: RunIdentity,
-    wandb_server: WandbServer,
-    make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
+    service: str, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch,
     logged_warnings: Warnings,
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SERVICE", service)  # of a parent process that has ended
     unusual = replace(
@@ -441,13 +428,9 @@ def test_offline_on_request_causes_no_warning(
     ],
 )
 def test_settings_that_wandb_rejects_are_a_config_error(
-    changes: dict[str, Any],
-    environment: str,
-    message: str,
-    identity: RunIdentity,
-    make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    changes: dict[str, Any], environment: str, message: str, identity: RunIdentity, make_wandb: Make, monkeypatch:
+    pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setenv("WANDB_MODE", environment)
     with pytest.raises(ConfigError) as error:
         make_wandb(identity, **changes)

@@ -79,15 +79,9 @@ def answering(mode: str) -> Situation:
     ],
 )
 def test_without_wandb_a_run_is_offline(
-    situation: Situation,
-    limits: dict[str, float],
-    words: str,
-    identity: RunIdentity,
-    wandb_server: WandbServer,
-    make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    logged_warnings: Warnings,
-) -> None:
+    situation: Situation, limits: dict[str, float], words: str, identity: RunIdentity, wandb_server: WandbServer,
+    make_wandb: Make, monkeypatch: pytest.MonkeyPatch, logged_warnings: Warnings,
+) -> None:  # fmt: skip
     situation(wandb_server, monkeypatch)
     began = time.monotonic()
     tracker = make_wandb(identity, **limits)
@@ -106,12 +100,9 @@ def test_without_wandb_a_run_is_offline(
 
 
 def test_a_run_without_a_key_is_kept_offline_and_says_so_at_its_end(
-    identity: RunIdentity,
-    make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    identity: RunIdentity, make_wandb: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
-) -> None:
+) -> None:  # fmt: skip
     """Without a warning: somebody who has no key has most likely not asked for W&B."""
     for variable in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(variable, raising=False)
@@ -129,12 +120,8 @@ def test_a_run_without_a_key_is_kept_offline_and_says_so_at_its_end(
 
 @pytest.mark.usefixtures("reap")
 def test_training_survives_the_death_of_wandb_core(
-    identity: RunIdentity,
-    wandb_server: WandbServer,
-    make_wandb: Make,
-    logged_warnings: Warnings,
-    tmp_path: Path,
-) -> None:
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, logged_warnings: Warnings, tmp_path: Path,
+) -> None:  # fmt: skip
     tracker = make_wandb(identity)
     log_rows(tracker, 0, 2)
     (folder,) = (identity.folder / "wandb").glob("run-*")

@@ -183,7 +183,8 @@ def _fill_of(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Callable[
     if func in _DROPOUTS and _drops(args, named):
         ratio = _argument(args, named, 1, "p", 0.5)
         if func is F.dropout and args[0].is_cpu and args[0].is_contiguous() and ratio < 1:
-            return partial(_fill_with_factors, ratio)
+            # What torch multiplies the input by on the CPU. On CUDA it has a kernel of its own.
+            return lambda target: target.bernoulli_(1 - ratio).div_(1 - ratio)
         # The factors do not depend on the input.
         draw = partial(func, torch.ones_like(args[0]), p=ratio, training=True)
         if _is_rounded_once(func, args, named):
@@ -209,11 +210,6 @@ def _dropout_of(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Dro
 
 def _copies(draw: Callable[[], Tensor]) -> Callable[[Tensor], object]:
     return lambda target: target.copy_(draw())
-
-
-def _fill_with_factors(ratio: float, target: Tensor) -> None:
-    """Draw what dropout multiplies its input by, as torch does on the CPU. On CUDA it has a kernel of its own."""
-    target.bernoulli_(1 - ratio).div_(1 - ratio)
 
 
 def _is_rounded_once(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> bool:

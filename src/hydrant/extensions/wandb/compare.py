@@ -42,6 +42,7 @@ _PREFIX = "wandb:"
 _FLAG = "--wandb"
 _MAX_TITLE = 128
 _MAX_RUNS = 200  # in a line plot
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 def read_runs(word: str) -> Sequence[Run]:
@@ -132,7 +133,9 @@ def _rows(history: Iterator[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows as in metrics.jsonl, where rows that a resumed run logged again appear once."""
     rows: list[dict[str, Any]] = []
     for row in history:
-        values = {key: _number(value) for key, value in row.items() if "/" in key and _is_number(value)}
+        logged = {key: value for key, value in row.items() if "/" in key}
+        numbers = {k: v for k, v in logged.items() if isinstance(v, int | float) or v in _NOT_FINITE}
+        values = {key: value if math.isfinite(float(value)) else None for key, value in numbers.items()}
         if not values:  # a picture
             continue
         counts = {key: row[key] for key in ("num_updates", "time") if isinstance(row.get(key), int | float)}
@@ -152,14 +155,6 @@ def _drop_repeated(rows: list[dict[str, Any]], new: Mapping[str, Any]) -> None:
     later = list(takewhile(lambda row: row["num_updates"] >= new["num_updates"], reversed(rows)))
     if any(row["num_updates"] > new["num_updates"] or not keys.isdisjoint(row) for row in later):
         del rows[-len(later) :]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity")
-
-
-def _number(value: Any) -> float | None:
-    return value if math.isfinite(float(value)) else None
 
 
 def view_saver() -> Callable[[Comparison], list[str]]:
@@ -205,21 +200,17 @@ def _projects(runs: Sequence[Run]) -> dict[str, list[str]]:
     return projects
 
 
-def _title(c: Comparison) -> str:
-    """Return the title, without the slash of a metric, because W&B uses the title in an address."""
-    return f"{c.metric.name} by {', '.join(c.by) or 'all runs'}".replace("/", " ")[:_MAX_TITLE]
-
-
 def _workspace(c: Comparison, path: str, run_ids: Sequence[str]) -> str:
     from wandb_workspaces import expr
     from wandb_workspaces import workspaces as ws
 
     entity, project = path.split("/")
+    title = f"{c.metric.name} by {', '.join(c.by) or 'all runs'}"
     filters = [expr.Metric("ID").isin(list(run_ids))]
     workspace = ws.Workspace(
         entity=entity,
         project=project,
-        name=_title(c),
+        name=title.replace("/", " ")[:_MAX_TITLE],  # W&B uses it in an address
         sections=[ws.Section(name="Comparison", panels=_panels(c), is_open=True)],
         settings=ws.WorkspaceSettings(x_axis="num_updates", max_runs=_MAX_RUNS),
         runset_settings=ws.RunsetSettings(filters=filters, groupby=[expr.Config(key) for key in c.by]),

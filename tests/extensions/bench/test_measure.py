@@ -33,7 +33,7 @@ def test_the_updates_equal_those_of_a_run_and_no_file_is_left(train: Train, work
     assert list(workdir.iterdir()) == []
     assert measurement.error is None
     assert measurement.losses == [row["train/loss"] for row in rows(train(*WORDS, *words))]
-    assert measurement.loss == measurement.losses[3]
+    assert len(measurement.losses) == 4
     assert len(measurement.update_seconds) == 3
     assert measurement.flops_per_update == 3 * 64 * 2 * (64 * 8 + 8 * 10)
     assert measurement.compile["graphs"] == 0

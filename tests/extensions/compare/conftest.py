@@ -9,8 +9,8 @@ import pytest
 from planted import Compare, write_planted
 from playwright.sync_api import Browser, Page
 
+from hydrant.extensions.compare.command import write_page
 from hydrant.extensions.compare.comparison import Comparison, compare
-from hydrant.extensions.compare.html_page import write_page
 from hydrant.extensions.compare.sources import Question, read_runs
 
 

@@ -14,9 +14,9 @@ from planted import ENVIRONMENT, Compare, warning_texts, write_run
 from playwright.sync_api import Page
 from reports import description, figure
 
-from hydrant.extensions.compare.html_page import _plain, curves, thinning_indices, write_page
+from hydrant.extensions.compare.command import _plain, curves, thinning_indices, write_page
+from hydrant.extensions.compare.ranking import profile, workload_time
 from hydrant.extensions.compare.serialize import to_csv, to_dict, to_text
-from hydrant.extensions.compare.targets import profile, workload_time
 
 
 def write_two(sweep: Path, values: tuple[float, float], **keys: object) -> Path:

@@ -16,8 +16,8 @@ from statsmodels.stats.multitest import multipletests
 
 import hydrant
 from hydrant import cli
+from hydrant.extensions.compare.command import write_page
 from hydrant.extensions.compare.groups import Metric, Terms
-from hydrant.extensions.compare.html_page import write_page
 from hydrant.extensions.compare.serialize import to_text
 from hydrant.extensions.compare.verdict import Factorial, find_factorial
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from reports import column, data_of
 
 from hydrant import cli
-from hydrant.extensions.compare import html_page as follow_module
+from hydrant.extensions.compare import command as follow_module
 from hydrant.extensions.compare.sources import Question
 from hydrant.runs.lock import exclusive
 

@@ -19,10 +19,10 @@ from hydrant.config.metric_keys import parse_target
 from hydrant.config.schema import INTERVALS
 from hydrant.errors import ConfigError
 from hydrant.extensions.compare.comparison import _budget
+from hydrant.extensions.compare.ranking import time_to_target
 from hydrant.extensions.compare.run import Run, Series, differing_keys, flat_with_added_keys
 from hydrant.extensions.compare.serialize import to_text
 from hydrant.extensions.compare.sources import read_runs
-from hydrant.extensions.compare.targets import time_to_target
 
 
 def test_the_winner_is_the_best_complete_group(planted: Path, comparing: Compare) -> None:

@@ -11,8 +11,8 @@ from planted import Compare, many_runs, write_run
 from reports import data_of
 
 from hydrant.extensions.compare import groups
+from hydrant.extensions.compare.command import write_page
 from hydrant.extensions.compare.comparison import Comparison, compare
-from hydrant.extensions.compare.html_page import write_page
 from hydrant.extensions.compare.run import Run
 from hydrant.extensions.compare.serialize import to_csv, to_dict, to_text
 from hydrant.extensions.compare.sources import Question

@@ -9,7 +9,7 @@ from planted import Compare, write_run
 from playwright.sync_api import Page, expect
 from reports import column, data_of, figure
 
-from hydrant.extensions.compare.html_page import SCRIPTS, write_page
+from hydrant.extensions.compare.command import SCRIPTS, write_page
 
 EMPTY = "\N{EN DASH}"  # a missing number
 

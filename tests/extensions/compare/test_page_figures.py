@@ -13,8 +13,8 @@ from planted import Compare, many_runs, write_run
 from playwright.sync_api import Browser, Page, expect
 from reports import description, figure
 
+from hydrant.extensions.compare.command import MAX_POINTS, curves, write_page
 from hydrant.extensions.compare.comparison import compare
-from hydrant.extensions.compare.html_page import MAX_POINTS, curves, write_page
 from hydrant.extensions.compare.serialize import to_text
 from hydrant.extensions.compare.sources import Question
 from hydrant.terminal.text import digits_of, number

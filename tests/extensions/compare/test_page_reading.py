@@ -12,8 +12,8 @@ from planted import Compare, many_runs, write_run
 from playwright.sync_api import Locator, Page, expect
 from reports import column, description, figure, parts_of
 
+from hydrant.extensions.compare.command import MAX_BYTES, write_page
 from hydrant.extensions.compare.comparison import compare
-from hydrant.extensions.compare.html_page import MAX_BYTES, write_page
 from hydrant.extensions.compare.sources import Question
 
 ONE, OTHER = "optimizer-adamw_scheduler-cosine_seed-0", "optimizer-lion_scheduler-wsd_seed-0"

@@ -13,8 +13,8 @@ from playwright.sync_api import Page
 from reports import column, description, figure
 
 from hydrant.extensions.compare import comparison
+from hydrant.extensions.compare.command import write_page
 from hydrant.extensions.compare.comparison import Comparison
-from hydrant.extensions.compare.html_page import write_page
 from hydrant.extensions.compare.sources import Question, read_runs
 
 

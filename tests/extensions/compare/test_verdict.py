@@ -19,7 +19,7 @@ from scipy import stats
 import hydrant
 from hydrant import cli
 from hydrant.config.metric_keys import differing_definitions
-from hydrant.extensions.compare.html_page import curves, write_page
+from hydrant.extensions.compare.command import curves, write_page
 from hydrant.extensions.compare.sections import sections_of
 from hydrant.extensions.compare.serialize import to_text
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from marks import slow
 from planted import runs_of
-from scipy import stats
+from scipy import special, stats
 
 from hydrant.extensions.compare.groups import Group, Metric, Terms, group_runs
 from hydrant.extensions.compare.ranking import find_noise_floor
@@ -31,6 +31,14 @@ TERMS = Terms(Metric("val/accuracy", "max"), "folds")
 UNKNOWN = find_noise_floor([], [], TERMS)
 
 
+def mean_and_square(values: Array, counted: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Return the mean over the counted values of each row, and the square of its standard error."""
+    nums = counted.sum(axis=2)
+    means = np.where(counted, values, 0.0).sum(axis=2) / nums
+    squares = np.where(counted, (values - means[..., None]) ** 2, 0.0).sum(axis=2)
+    return means, squares / (nums - 1) / nums
+
+
 def are_decided(
     results: Array, nums: Sequence[int], *, is_paired: bool, num_tried: int = 1
 ) -> npt.NDArray[np.bool_]:
@@ -42,22 +50,17 @@ def are_decided(
         num_tried: of how many each setting is the best one.
     """
     counts = np.asarray(nums)
-    counted = np.arange(results.shape[2]) < counts[:, None]
-    values = np.where(counted, results, np.nan)
-    means = np.nanmean(values, axis=2)
+    counted = np.broadcast_to(np.arange(results.shape[2]) < counts[:, None], results.shape)
+    means, squares = mean_and_square(results, counted)
     leaders = means.argmax(axis=1)[:, None]
+    degrees = np.minimum(counts[leaders], counts) - 1
     if is_paired:
-        gaps = np.take_along_axis(values, leaders[..., None], axis=1) - values
-        pairs = np.isfinite(gaps).sum(axis=2)
-        gap, errors = np.nanmean(gaps, axis=2), np.nanstd(gaps, axis=2, ddof=1) / pairs**0.5
-        degrees = pairs - 1
+        best, both = leaders[..., None], np.arange(results.shape[2]) <= degrees[..., None]
+        gap, errors = mean_and_square(np.take_along_axis(results, best, axis=1) - results, both)
     else:
-        squares = np.nanvar(values, axis=2, ddof=1) / counts
         gap = np.take_along_axis(means, leaders, axis=1) - means
-        errors = (np.take_along_axis(squares, leaders, axis=1) + squares) ** 0.5
-        degrees = np.minimum(counts[leaders], counts) - 1
-    with np.errstate(invalid="ignore"):
-        p = 2 * stats.t.sf(abs(gap) / np.where(errors > 0, errors, np.inf), degrees)
+        errors = np.take_along_axis(squares, leaders, axis=1) + squares
+    p = 2 * special.stdtr(degrees, -abs(gap) / np.where(errors > 0, errors, np.inf) ** 0.5)
     np.put_along_axis(p, leaders, np.nan, axis=1)  # sorted to the end
     ordered = np.sort(np.where(gap < 0, 1.0, p), axis=1)[:, :-1]
     factors = num_tried * np.arange(ordered.shape[1], 0, -1)

@@ -11,7 +11,7 @@ import tiktoken
 from encodings_of_tiktoken import small_encoding
 
 from hydrant import cli
-from hydrant.extensions.language import command as tokenize
+from hydrant.extensions.language import tokenizers as tokenize
 from hydrant.extensions.language.token_files import read_vocabulary, token_files
 from hydrant.extensions.language.tokenizers import BytesTokenizer, make_tokenizer
 

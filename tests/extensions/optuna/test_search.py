@@ -20,7 +20,7 @@ from sweeps import sweep_table
 from training_runs import command, run_command
 
 from hydrant import cli
-from hydrant.extensions.optuna.trial import open_storage
+from hydrant.extensions.optuna.trials import open_storage
 from hydrant.records.files import Objective
 
 BRIEF = ("tracker=local", "duration=300", "log_every=10", "eval_every=100", "save_every=100", "model.hidden=[16]",

@@ -10,8 +10,7 @@ from searches import OBJECTIVE, PRUNERS, SAMPLERS, search_of, space_of
 from tiny_runs import tiny_job
 
 from hydrant.errors import ConfigError
-from hydrant.extensions.optuna.trial import JOURNAL, open_storage
-from hydrant.extensions.optuna.trials import PendingTrial, Search, Trials
+from hydrant.extensions.optuna.trials import JOURNAL, PendingTrial, Search, Trials, open_storage
 from hydrant.records.files import Objective, Trial
 
 

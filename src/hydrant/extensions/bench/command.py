@@ -77,11 +77,6 @@ class Measurement:
     error: str | None = None  # one line: the cell cannot run, cannot be compiled, or died
     is_refused: bool = False  # the error is a ConfigError, so the config cannot run
 
-    @property
-    def loss(self) -> float:
-        """The loss of the last update."""
-        return self.losses[-1]
-
 
 @dataclass
 class CellResult:
@@ -168,7 +163,7 @@ class CellResult:
             "graph_breaks": len(first.compile["graph_breaks"]),
             "recompiles": len(first.compile["recompiles"]),
             "mfu_of_matmul": self.utilization,
-            "final_loss": first.loss,
+            "final_loss": first.losses[-1],
             "loss_difference": self.loss_difference,
         }
 
@@ -180,14 +175,12 @@ class CellResult:
 
     def record(self) -> dict[str, Any]:
         """Return everything, for bench.json."""
-        comparison = {} if self.status not in ("ok", "differs") else {
-            "loss_difference": self.loss_difference, "tolerance": self.tolerance
-        }  # fmt: skip
+        compared = ("loss_difference", "tolerance") if self.status in ("ok", "differs") else ()
         return {
             "labels": dict(self.labels),
             "status": self.status,
             "error": self.error,
-            **comparison,
+            **{key: getattr(self, key) for key in compared},
             "figures": self.figures(),
             "repeats": [vars(m) for m in self.repeats],
         }
@@ -217,7 +210,7 @@ def group_of(override: str) -> str:
 
 
 def measure_cells(
-    cells: Sequence[CellResult], *, repeats: int, num_updates: int, warmup: int, cache_dir: Path
+    cells: Sequence[CellResult], repeats: int, num_updates: int, warmup: int, cache_dir: Path
 ) -> Iterator[CellResult]:
     """Measure all cells in `repeats` rounds, so that other load affects all alike. Yield each measured cell.
 
@@ -408,9 +401,7 @@ def run_bench(options: Namespace, overrides: Sequence[str]) -> int:
         "num_cpus": os.cpu_count(),
         "num_threads": torch.get_num_threads(),
         "overrides": list(overrides),
-        "repeats": options.repeats,
-        "updates": options.updates,
-        "warmup": options.warmup,
+        **{key: getattr(options, key) for key in ("repeats", "updates", "warmup")},
     }
     folder = options.output or Path(run_folder("outputs", configs[0]["name"]))
     new_folders = missing_folders(folder)
@@ -437,14 +428,8 @@ def _measure_all(results: Sequence[CellResult], options: Namespace, folder: Path
     count = f"{num_cells} cell{'' if num_cells == 1 else 's'}"
     repeat = f"{options.warmup} warmup, {options.updates} measured updates"
     notice(f"{count}, each {options.repeats} times: {repeat}; results are written to {folder}")
-    with tempfile.TemporaryDirectory(prefix="hydrant-bench-", ignore_cleanup_errors=True) as cache_dir:
-        for result in measure_cells(
-            results,
-            repeats=options.repeats,
-            num_updates=options.updates,
-            warmup=options.warmup,
-            cache_dir=Path(cache_dir),
-        ):
+    with tempfile.TemporaryDirectory(prefix="hydrant-bench-", ignore_cleanup_errors=True) as cache:
+        for result in measure_cells(results, options.repeats, options.updates, options.warmup, Path(cache)):
             outcome = result.error or f"{1e3 * result.seconds[-1]:.1f} ms per update"
             notice(f"repeat {len(result.repeats)} of {options.repeats}, {result.name}: {outcome}")
 

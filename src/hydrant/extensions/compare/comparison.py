@@ -16,7 +16,7 @@ from hydrant.clock import Duration
 from hydrant.config.metric_keys import differing_definitions, mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, RecordError, check_known
-from hydrant.extensions.compare import ranking, targets, tuning
+from hydrant.extensions.compare import ranking, tuning
 from hydrant.extensions.compare.groups import Group, Metric, Terms, are_balanced, bounds_of, group_runs
 from hydrant.extensions.compare.ranking import NoiseFloor, find_noise_floor
 from hydrant.extensions.compare.run import (
@@ -59,7 +59,7 @@ class Verdicts:
     """What is said beyond the means; None where it is not asked for or the runs cannot say it. All have `sentences`."""
 
     noise: NoiseFloor
-    against: targets.TargetVerdict | None
+    against: ranking.TargetVerdict | None
     sensitivity: tuning.Sensitivity | None
     tuning: tuning.Tuning | None
 
@@ -90,14 +90,14 @@ class Comparison:
         return self.terms.metric
 
     @cached_property
-    def group_times(self) -> Mapping[str, targets.GroupTime]:
+    def group_times(self) -> Mapping[str, ranking.GroupTime]:
         groups = self.groups if self.times else ()
-        return {group.name: targets.group_time(group.runs, self.times) for group in groups}
+        return {group.name: ranking.group_time(group.runs, self.times) for group in groups}
 
     @cached_property
-    def profiles(self) -> Mapping[str, targets.Profile]:
+    def profiles(self) -> Mapping[str, ranking.Profile]:
         """The performance profiles by unit."""
-        return targets.profiles([run for run in self.runs if run.state != SEVERAL], self.by, self.times)
+        return ranking.profiles([run for run in self.runs if run.state != SEVERAL], self.by, self.times)
 
     @property
     def moment(self) -> str:
@@ -161,14 +161,14 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     cells = tuning.cells_of([run for run in marked if run.state != SEVERAL], every_key, terms.metric)
     verdicts = Verdicts(
         noise,
-        targets.judge_target(groups, every_key, question, terms.num_looks),
+        ranking.judge_target(groups, every_key, question, terms.num_looks),
         tuning.find_sensitivity(cells, terms.metric, question.tolerance),
         tuning.find_tuning(cells, terms.metric, question.tuned),
     )
     answer = factorial.verdict if factorial else find_verdict(groups, noise, terms)
     verdict = of_one_quantity(answer, counted, terms.metric)
     verdict = of_one_quantity(verdict, tested, validation) if over else verdict
-    times = {run.name: targets.time_to_target(run, goal) for run in choice.runs if goal}
+    times = {run.name: ranking.time_to_target(run, goal) for run in choice.runs if goal}
     warnings = find_warnings(tested, groups, asked, factorial.left_out if factorial else (), times)
     return Comparison(
         question, terms, choice.runs, keys, by, groups, winner, runner_up, baseline, warnings, times,
@@ -402,7 +402,7 @@ def _reason(run: Run, metric: Metric) -> str:
 def _unknown_times(runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]) -> _Texts:
     """Yield the units without an AlgoPerf score, because a run reached the target at an unknown time."""
     timed = [run for run in runs if run.name in times]
-    for unit in targets.UNITS:
+    for unit in ranking.UNITS:
         if unknown := [run for run in timed if math.isnan(times[run.name][unit])]:
             text = f"no AlgoPerf score in {unit}, because it is unknown when these runs reached the target"
             yield "target", f"{text}: {_names(unknown, timed)}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.extensions.compare import comparison
 from hydrant.extensions.compare.groups import Metric
-from hydrant.extensions.compare.html_page import write_page
 from hydrant.extensions.compare.run import Run as RunData
 from hydrant.extensions.compare.serialize import to_dict, to_text
 from hydrant.extensions.compare.sources import Question, read_runs, read_runs_by_path
@@ -92,11 +91,11 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the curves in plain types: what `hydrant compare --json --details` prints."""
-
         return to_dict(self._result)
 
     def write_page(self, path: str | Path) -> None:
         """Write the page of `hydrant compare --html` to a file."""
+        from hydrant.extensions.compare.command import write_page  # imports Hydra
 
         write_page(self._result, Path(path))
 

@@ -14,13 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydrant.clock import Steps
-from hydrant.config.flat import (
-    is_after_training,
-    is_idle_interval,
-    is_neutral,
-    key_tables,
-    unasked_differences,
-)
+from hydrant.config import flat
 from hydrant.config.metric_keys import LOSS_OF_BATCH
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import shown
@@ -172,8 +166,8 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     keys: list[str] = []
     for key in sorted(candidates, key=lambda key: (key not in overrides, key not in groups, key)):
         values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
-        is_idle = all(is_idle_interval(key, run.config) for run in begun)
-        if len(values) < 2 or is_idle or is_neutral(key) or is_after_training(key):
+        is_idle = all(flat.is_idle_interval(key, run.config) for run in begun)
+        if len(values) < 2 or is_idle or flat.is_neutral(key) or flat.is_after_training(key):
             continue
         if key in overrides or not any(_determines(begun, other, key) for other in keys):
             keys.append(key)
@@ -190,7 +184,7 @@ def differing_settings(groups: Sequence[Sequence[Run]], by: Sequence[str]) -> di
     first = [runs[0] for runs in begun]
     return {
         key: list(dict.fromkeys(label(run, key) for run in first))
-        for key in unasked_differences([run.config for run in first], by)
+        for key in flat.unasked_differences([run.config for run in first], by)
         if all(len({label(run, key) for run in runs}) == 1 for runs in begun)
     }
 
@@ -201,7 +195,7 @@ def is_data_key(key: str) -> bool:
     >>> [is_data_key(key) for key in ("data", "data.split_seed", "folds", "data.num_workers")]
     [True, False, True, False]
     """
-    is_setting = key.startswith("data.") and not is_neutral(key) and key not in REPETITIONS
+    is_setting = key.startswith("data.") and not flat.is_neutral(key) and key not in REPETITIONS
     return is_setting or key in _DATA
 
 
@@ -320,10 +314,12 @@ def _marked(run: Run, counted: str) -> Run:
 
 def flat_with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a flat config with the keys that were added since, and without those removed since."""
-    added, removed = dict(key_tables()[""]), set[str]()
+    added, removed = dict(flat.key_tables()[""]), set[str]()
     for key, target in config.items():
         group, _, name = key.rpartition(".")
         if name == "_target_":
-            added |= {f"{group}.{name}": value for name, value in key_tables().get(str(target), {}).items()}
-            removed |= {f"{group}.{name}" for name in key_tables()["removed"].get(str(target), ())}
+            added |= {
+                f"{group}.{name}": value for name, value in flat.key_tables().get(str(target), {}).items()
+            }
+            removed |= {f"{group}.{name}" for name in flat.key_tables()["removed"].get(str(target), ())}
     return {key: value for key, value in (added | dict(config)).items() if key not in removed}

@@ -9,10 +9,16 @@ from hydrant.errors import first_few
 from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.comparison import LAST_UPDATE, Comparison, Verdicts, verdict_lines
 from hydrant.extensions.compare.groups import Group
-from hydrant.extensions.compare.ranking import NoiseFloor, best_first, passed_over, seeds_text
+from hydrant.extensions.compare.ranking import (
+    UNITS,
+    NoiseFloor,
+    TargetVerdict,
+    best_first,
+    passed_over,
+    seeds_text,
+)
 from hydrant.extensions.compare.run import Run, differing_settings, label
 from hydrant.extensions.compare.sources import Question
-from hydrant.extensions.compare.targets import UNITS, TargetVerdict
 from hydrant.extensions.compare.tuning import LR, Line, Sensitivity, Tuning
 from hydrant.extensions.compare.verdict import Factorial
 from hydrant.records.files import Objective

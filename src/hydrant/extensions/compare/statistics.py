@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from hydrant.terminal.text import format_metric
 
@@ -58,7 +58,7 @@ class Difference:
         if self.mean is None or self.error is None:
             return None
         tail = (1 - CONFIDENCE) / 2 / num_comparisons
-        half = float(stats.t.isf(tail, self.degrees)) * self.error
+        half = -float(special.stdtrit(self.degrees, tail)) * self.error
         return self.mean - half, self.mean + half
 
     def at_once(self, num_comparisons: int, *, is_shown: bool) -> Difference:
@@ -95,7 +95,7 @@ def estimate(values: Sequence[float], bounds: Bounds = UNBOUNDED) -> Estimate:
     if are_equal(values, values):
         return Estimate(num, mean, 0.0, None, None, median)
     std = float(np.std(values, ddof=1))
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, num - 1)) * std / num**0.5
+    half = float(special.stdtrit(num - 1, (1 + CONFIDENCE) / 2)) * std / num**0.5
     return Estimate(num, mean, std, max(mean - half, bounds[0]), min(mean + half, bounds[1]), median)
 
 
@@ -135,7 +135,7 @@ def unpaired(values: Sequence[float], baseline: Sequence[float], overlap: float 
 
 
 def _tested(num_pairs: int, mean: float, error: float, degrees: int) -> Difference:
-    p = 2 * float(stats.t.sf(abs(mean) / error, degrees))
+    p = 2 * float(special.stdtr(degrees, -abs(mean) / error))
     return Difference(num_pairs, mean, None, None, p, None, error, degrees).at_once(1, is_shown=False)
 
 
@@ -231,7 +231,7 @@ def beats_target(
         return TargetTest(0, None, None, None, None, None, None)
     margin = target - mean if mode == "min" else mean - target
     statistic = margin * math.sqrt(num)
-    p = float(stats.t.sf(statistic / std, num - 1)) if std else None
+    p = float(special.stdtr(num - 1, -statistic / std)) if std else None
     if sigma is not None:
         half = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * sigma / math.sqrt(num)
         low, high = max(mean - half, bounds[0]), min(mean + half, bounds[1])
@@ -382,10 +382,10 @@ def power(difference: float, std: float, num_seeds: int, num_comparisons: int = 
     """
     degrees = num_seeds - 1
     shift = abs(difference) / std * math.sqrt(num_seeds)
-    critical = float(stats.t.isf(SIGNIFICANCE / num_comparisons / 2, degrees))
-    same_sign, other_sign = (float(stats.nct.sf(critical, degrees, sign * shift)) for sign in (1, -1))
+    critical = -float(special.stdtrit(degrees, SIGNIFICANCE / num_comparisons / 2))
+    of_signs = stats.nct.sf(critical, degrees, [shift, -shift])
     # scipy has no value in the far tail, where the other sign is impossible or this one certain.
-    return (1.0 if math.isnan(same_sign) else same_sign) + (0.0 if math.isnan(other_sign) else other_sign)
+    return float(np.where(np.isnan(of_signs), [1.0, 0.0], of_signs).sum())
 
 
 def seeds_needed(difference: float, std: float, num_comparisons: int = 1) -> int | None:

@@ -19,7 +19,6 @@ from typing import Literal
 from hydrant.config.metric_keys import differing_definitions, mode_by_name
 from hydrant.extensions.compare import ranking, statistics
 from hydrant.extensions.compare.groups import Group, Metric, Terms, are_balanced, group_runs, independent
-from hydrant.extensions.compare.ranking import NoiseFloor
 from hydrant.extensions.compare.run import Run, config_groups
 from hydrant.terminal.text import digits_of, interval, number, two_digits
 
@@ -50,7 +49,7 @@ class Verdict:
 
 
 def find_verdict(
-    groups: Sequence[Group], noise: NoiseFloor, terms: Terms, beside: Sequence[float] = ()
+    groups: Sequence[Group], noise: ranking.NoiseFloor, terms: Terms, beside: Sequence[float] = ()
 ) -> Verdict:
     """Return the verdict about groups. `beside`: the p-values of other tests for which these are corrected too."""
     leader = ranking.find_winner(groups, terms.metric)
@@ -127,7 +126,7 @@ class _Case:
         rival: Group,
         beaten: Sequence[Group],
         num_comparisons: int,
-        noise: NoiseFloor,
+        noise: ranking.NoiseFloor,
         terms: Terms,
     ) -> None:
         """`beaten`: the other groups than which the leader is better. `num_comparisons`: without looks."""
@@ -208,7 +207,7 @@ class _Case:
             word = "repetitions"
         return f"{num} {kind}{word.removesuffix('s') if num == 1 else word}"
 
-    def _std(self, noise: NoiseFloor) -> float | None:
+    def _std(self, noise: ranking.NoiseFloor) -> float | None:
         """Return the noise that decides the needed seeds: of the differences of two results, with or without pairs.
 
         None if it is unknown, or if the results of a group are folds.

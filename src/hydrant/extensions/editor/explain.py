@@ -1,12 +1,14 @@
-"""`explain`: print the files of conf folders, which explain every option and key, or the lines of one key."""
+"""`explain`: print the files of conf folders, which explain options and keys, or the lines of one key; and `list`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
+from hydrant.commands.registry import page
 from hydrant.config import groups as config_groups
 from hydrant.config.command_line import Flags
+from hydrant.config.groups import group_options
 from hydrant.config.instantiate import type_hints_of
 from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError, check_known, shown, suggestion
@@ -186,3 +188,23 @@ def _inner(keys: Mapping[str, Key], path: str) -> Key | None:
 
 def _columns(lines: Sequence[Sequence[str]]) -> list[str]:
     return [line.rstrip() for line in align_columns(lines, {0, 1, 2})]
+
+
+class List(Answer):
+    """The config groups.
+
+    Attributes:
+        groups: The options of each.
+    """
+
+    groups: Mapping[str, Sequence[str]]
+
+
+def list_groups(arguments: Sequence[str]) -> int:
+    """Print the config groups with their options, and return the exit status."""
+    _, words = Flags("list").split(arguments)
+    check_known("", "list", " ".join(words) or "groups", ["groups"])
+    groups = group_options()
+    rows = (f"  {name}  {', '.join(options)}" for name, options in groups.items())
+    tell(page("\n".join(rows)), List(groups), emit)
+    return 0

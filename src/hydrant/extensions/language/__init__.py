@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_exports(__name__)
 
 COMMAND = Command("tokenize", "make the tokens of a language model's data from text", writes=True,
-                  runs_own_code=False)  # fmt: skip
+                  main=f"{__name__}.tokenizers:main", runs_own_code=False)  # fmt: skip

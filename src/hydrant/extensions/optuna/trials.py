@@ -1,36 +1,116 @@
-"""The search space of a study, and its trials, with its sampler and pruner.
+"""The search space of a study, and its trials: their storage in the folder of the sweep, sampler, pruner and ends.
 
-The space is Hydra's sweep syntax, read as distributions of Optuna. Optuna's storage in the sweep's folder keeps the
-trials, so that the same command continues.
+The space is Hydra's sweep syntax, read as distributions of Optuna. The storage keeps the trials, so that the same
+command continues.
 """
 
+from __future__ import annotations
+
+import importlib
 import json
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override, QuotedString, RangeSweep
 from msgspec import to_builtins
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler, RandomSampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from hydrant.config.command_line import MAX_JOBS, swept_values
 from hydrant.config.flat import flatten, is_neutral
 from hydrant.config.instantiate import as_config_error, check_arguments
-from hydrant.errors import ConfigError, first_line
-from hydrant.extensions.optuna.trial import Pruner, drop_torn_line, make_part, open_storage
+from hydrant.errors import ConfigError, first_line, log_errors
 from hydrant.files.redaction import redacted
 from hydrant.records.files import Objective, Trial
 from hydrant.runs.folder import choices_in
 from hydrant.runs.job import Job
 from hydrant.safety.targets import locate, target_nodes
 from hydrant.seeding import hash_of
+
+if TYPE_CHECKING:
+    from hydrant.training.trainer import Trainer
+
+JOURNAL = "study.journal"
+"""The file of a study in the folder of its sweep. Several processes and machines write it."""
+
+
+def open_storage(folder: Path) -> JournalStorage:
+    """Open the journal in the folder of a sweep; create it if needed."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    file = folder.resolve() / JOURNAL  # the lock is a link to this path; a relative one would dangle
+    return JournalStorage(JournalFileBackend(str(file)))
+
+
+def drop_torn_line(folder: Path) -> None:
+    """Remove an incomplete last line of the journal, which a kill leaves: the next line would be appended to it."""
+    file = folder / JOURNAL
+    if not file.exists() or (text := file.read_bytes()).endswith(b"\n"):
+        return
+    with file.open("r+b") as opened:
+        opened.truncate(text.rfind(b"\n") + 1)
+
+
+def make_part(node: Any, **more: Any) -> Any:
+    """Build a sampler or a pruner from its node (`_target_` and arguments); `more` replaces arguments."""
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        return node
+    module, _, name = node["_target_"].rpartition(".")
+    arguments = {key: make_part(value) for key, value in node.items() if key != "_target_"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return getattr(importlib.import_module(module), name)(**{**arguments, **more})
+
+
+@dataclass
+class Pruner:
+    """Rank 0 reports each evaluation to the study; its pruner compares trials after the same number of evaluations."""
+
+    number: int  # of the trial
+    study: str
+    folder: str  # of the sweep
+    metric: str
+    pruner: Mapping[str, Any]  # `_target_` and its arguments
+
+    _study = None  # and its storage, when the first evaluation is reported
+
+    def after_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
+        plan, state = trainer.plan, trainer.state
+        if state.num_updates:  # not of the untrained model
+            num_evaluations = plan.intervals.eval_every.count(state.num_updates - 1) + 1
+            ends = plan.world.broadcast_from_rank_zero(
+                lambda: self._report(row.get(self.metric), num_evaluations)
+            )
+            state.is_pruned = ends and state.num_updates < plan.clock.total_updates
+
+    def _report(self, value: float | None, num_evaluations: int) -> bool:
+        """Report the value of an evaluation, if there is one, and return whether the pruner ends the trial."""
+        if value is None:
+            return False
+        with log_errors("the study cannot be updated; training continues"):
+            if self._study is None:
+                pruner, storage = make_part(self.pruner), open_storage(Path(self.folder))
+                self._study = (
+                    optuna.load_study(study_name=self.study, storage=storage, pruner=pruner),
+                    storage,
+                )
+            study, storage = self._study
+            study_id = storage.get_study_id_from_name(self.study)
+            trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, self.number)
+            storage.set_trial_intermediate_value(trial_id, num_evaluations, value)
+            return bool(study.pruner.prune(study, storage.get_trial(trial_id)))
+        return False
+
 
 _EXAMPLES = "write choice(1, 2), range(1, 9), interval(0.0, 1.0) or tag(log, interval(1e-4, 1e-1))"
 

@@ -99,11 +99,8 @@ def check_not_read(out: Path, inputs: Inputs, plan: Plan) -> None:
     Raises:
         ConfigError: it is one of the given files, or of those that the settings of the data name.
     """
-    names = [
-        *inputs.files,
-        *(value for value in flatten(plan.config["data"]).values() if isinstance(value, str)),
-    ]
-    files = [name for name in names if os.path.isfile(name)]  # noqa: PTH113  # of any length
+    names = [name for name in flatten(plan.config["data"]).values() if isinstance(name, str)]
+    files = [name for name in (*inputs.files, *names) if os.path.isfile(name)]  # noqa: PTH113  # of any length
     if out.exists() and any(map(out.samefile, files)):
         message = f"{out} holds samples, which the predictions would replace"
         raise ConfigError("--out", message, remedy="give another file")
@@ -488,10 +485,9 @@ def collect(saved: SavedRun, inputs: Any, batch_size: int | None, *, probabiliti
 
 
 def _inputs(saved: SavedRun, inputs: Any) -> Inputs:
-    if isinstance(inputs, str | Path):
-        return find_inputs(saved.plan, [str(inputs)])
-    if isinstance(inputs, Sequence) and inputs and all(isinstance(part, str | Path) for part in inputs):
-        return find_inputs(saved.plan, [str(part) for part in cast("Sequence[Any]", inputs)])
+    words = [inputs] if isinstance(inputs, str | Path) else inputs
+    if isinstance(words, Sequence) and words and all(isinstance(word, str | Path) for word in words):
+        return find_inputs(saved.plan, [str(word) for word in cast("Sequence[Any]", words)])
     return of_tensors(saved.plan, _as_tensors(inputs))
 
 

@@ -21,16 +21,8 @@ from hydrant.extensions.study.verdict import Standing, estimate, spread
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.installation import tell_listeners
 from hydrant.runs.folder import runs_of_sweep
+from hydrant.terminal import text
 from hydrant.terminal.console import relative
-from hydrant.terminal.text import (
-    PaperTable,
-    align_columns,
-    digits_of,
-    interval,
-    number,
-    paper_table,
-    shell_line,
-)
 
 REPORT = "study.md"
 
@@ -108,7 +100,7 @@ class Report:
         so_far = f" {self.fresh.verdict().sentence}" * (self.fresh.standing().num_seeds > 0)
         return f"{used} of at most {most:g} runs have begun; the next round has {num_next}.{so_far}"
 
-    def closing_lines(self, folder: Path, kind: PaperTable | None = None) -> list[str]:
+    def closing_lines(self, folder: Path, kind: text.PaperTable | None = None) -> list[str]:
         """Return what the terminal says at the end. `kind`: print the table for a paper."""
         used, cost = self.trials.used(), self.protocol.budget.describe()
         spent = f"{used['runs']:g} run{'s' * (used['runs'] != 1)}, {used['updates']:,g} updates, "
@@ -119,10 +111,10 @@ class Report:
         left = {n for n, title in enumerate(table[0]) if title in ("contender", "best", "state")}
         if kind is not None:
             caption = f"{table_caption(content)} {content['verdict']['sentence']}"
-            return ["", *[caption] * (kind == "csv"), paper_table(kind, table, caption)]
+            return ["", *[caption] * (kind == "csv"), text.paper_table(kind, table, caption)]
         return [
             "",
-            *align_columns(table, left),
+            *text.align_columns(table, left),
             "",
             str(self.fresh.verdict().sentence),
             f"It used {spent}{budget}. {relative(folder)}/{REPORT} is the report.",
@@ -286,12 +278,12 @@ class Report:
         """Return the commands that repeat the study, compare its runs, and train the winner."""
         over = ["--best-over", ",".join(self.protocol.keys)] if self.protocol.keys else []
         compare = ["hydrant", "compare", relative(folder), "--by", ",".join(self._given_keys()), *over]
-        commands = [self.command(), shell_line([*compare, "--metric", self.protocol.rule.metric])]
+        commands = [self.command(), text.shell_line([*compare, "--metric", self.protocol.rule.metric])]
         for tuned in self.tuning.contenders:
             if tuned.contender.name == self.fresh.verdict().winner:
                 best = tuned.best(self.protocol) or ()
                 named = [word for word in self.protocol.common if not word.startswith("name=")]
-                commands.append(shell_line(["hydrant", "train", *named, *tuned.words(best)]))
+                commands.append(text.shell_line(["hydrant", "train", *named, *tuned.words(best)]))
         return commands
 
 
@@ -363,7 +355,7 @@ def table_caption(content: Mapping[str, Any]) -> str:
 
 def result_digits(content: Mapping[str, Any]) -> int:
     """Return how many digits tell the means of the contenders and the ends of their intervals apart."""
-    return digits_of(row[key] for row in content["contenders"] for key in ("mean", "low", "high"))
+    return text.digits_of(row[key] for row in content["contenders"] for key in ("mean", "low", "high"))
 
 
 def _results(content: Mapping[str, Any]) -> list[str]:
@@ -371,22 +363,22 @@ def _results(content: Mapping[str, Any]) -> list[str]:
     protocol = content["protocol"]
     direction = "above" if protocol["mode"] == "max" else "below"
     pair_level = f"{100 * (1 - protocol['pair_alpha']):.4g} %"
-    lines = [paper_table("markdown", results_table(content)), "", table_caption(content)]
+    lines = [text.paper_table("markdown", results_table(content)), "", table_caption(content)]
     if any(row["mean"] is not None for row in content["contenders"]) and not content["is_running"]:
         lines += [
             "",
             f"![{protocol['metric']} of each contender: its mean with the interval, and each seed]({PICTURE})",
         ]
     compared = content["comparisons"]
-    digits = digits_of(gap[key] for gap in compared for key in ("mean", "low", "high"))
+    digits = text.digits_of(gap[key] for gap in compared for key in ("mean", "low", "high"))
     gaps = [
-        [f"{gap['a']} - {gap['b']}", number(gap["mean"], digits, "+"),
-         interval(gap["low"], gap["high"], digits, "+"), str(gap["num_pairs"])]
+        [f"{gap['a']} - {gap['b']}", text.number(gap["mean"], digits, "+"),
+         text.interval(gap["low"], gap["high"], digits, "+"), str(gap["num_pairs"])]
         for gap in compared
     ]  # fmt: skip
     difference = f"paired difference ({direction} 0: the first is better)"
     title = [difference, "mean", f"interval ({pair_level})", "seeds"]
-    return [*lines, "", paper_table("markdown", [title, *gaps])] if gaps else lines
+    return [*lines, "", text.paper_table("markdown", [title, *gaps])] if gaps else lines
 
 
 def _row(row: Mapping[str, Any], digits: int, *, has_best: bool) -> list[str]:
@@ -395,7 +387,7 @@ def _row(row: Mapping[str, Any], digits: int, *, has_best: bool) -> list[str]:
         state = f"beaten by {row['beaten_by']} after {row['beaten_after']} seeds"
     best = ", ".join(f"{key}={value}" for key, value in row["best"].items()) or "-"
     std = "-" if row["std"] is None else f"{row['std']:.2g}"
-    mean, ends = number(row["mean"], digits), interval(row["low"], row["high"], digits)
+    mean, ends = text.number(row["mean"], digits), text.interval(row["low"], row["high"], digits)
     return [row["name"], *([best] if has_best else []), mean, ends, std, str(row["num_seeds"]), state]
 
 
@@ -404,9 +396,9 @@ def _tuning(content: Mapping[str, Any]) -> list[str]:
     protocol, rows = content["protocol"], list[list[str]]()
     for one in content["contenders"]:
         trials = [trial for trial in content["tuning"]["trials"] if trial["contender"] == one["name"]]
-        digits = digits_of(trial["result"] for trial in trials)
+        digits = text.digits_of(trial["result"] for trial in trials)
         for trial in trials:
-            result = trial["state"] if trial["result"] is None else number(trial["result"], digits)
+            result = trial["state"] if trial["result"] is None else text.number(trial["result"], digits)
             is_best = bool(one["best"]) and trial["values"] == one["best"]
             rows.append([one["name"], *trial["values"].values(), f"**{result}**" if is_best else result])
     if not rows:
@@ -416,7 +408,7 @@ def _tuning(content: Mapping[str, Any]) -> list[str]:
     beyond = [f"Beyond the first range: {', '.join(wider)}."] if wider else []
     head = ["contender", *keys, protocol["tuning_metric"] or protocol["metric"]]
     said = f"All of seed {protocol['first_seed']}, in their order; the chosen ones are bold."
-    return [paper_table("markdown", [head, *rows]), "", " ".join([said, *beyond])]
+    return [text.paper_table("markdown", [head, *rows]), "", " ".join([said, *beyond])]
 
 
 def _environment(content: Mapping[str, Any]) -> list[str]:

@@ -10,15 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydrant.extensions.study.protocol import (
-    TUNING_SHARE,
-    Contender,
-    Protocol,
-    Setting,
-    finer_settings,
-    first_settings,
-    is_at_end,
-)
+from hydrant.extensions.study import protocol as protocols
 from hydrant.extensions.study.records import Reason, Verdict
 from hydrant.extensions.study.trials import BudgetSpent, Trials, tuning_failure
 from hydrant.extensions.study.verdict import Standing, failure, find_verdict, judge, why_it_ended
@@ -31,23 +23,25 @@ _MOST_SHOWN = 20
 class Tuned:
     """The tuning of one contender."""
 
-    contender: Contender
-    results: dict[Setting, float | None] = field(default_factory=dict[Setting, float | None])
+    contender: protocols.Contender
+    results: dict[protocols.Setting, float | None] = field(
+        default_factory=dict[protocols.Setting, float | None]
+    )
 
-    def best(self, protocol: Protocol) -> Setting | None:
+    def best(self, protocol: protocols.Protocol) -> protocols.Setting | None:
         """Return the best setting, the first one of several; None if no run has a result."""
         known = {setting: value for setting, value in self.results.items() if value is not None}
         pick = max if protocol.choice.mode == "max" else min
         return pick(known, key=lambda setting: known[setting]) if known else None
 
-    def values(self, setting: Setting) -> list[str]:
+    def values(self, setting: protocols.Setting) -> list[str]:
         return [f"{one.key}={value}" for one, value in zip(self.contender.ranges, setting, strict=True)]
 
-    def words(self, setting: Setting) -> list[str]:
+    def words(self, setting: protocols.Setting) -> list[str]:
         """Return the overrides of a setting of the contender."""
         return [*self.contender.words, *self.values(setting)]
 
-    def described(self, setting: Setting) -> str:
+    def described(self, setting: protocols.Setting) -> str:
         """Return the name of the contender with a setting.
 
         Such as `adamw (optimizer.lr=0.01)`.
@@ -64,19 +58,19 @@ class Tuned:
         tried = [(one.key, float(setting[place])) for place, one in ranges for setting in self.results]
         return [*dict.fromkeys(key for key, x in tried if not first[key][0] <= x <= first[key][-1])]
 
-    def keys_at_end(self, protocol: Protocol) -> list[str]:
+    def keys_at_end(self, protocol: protocols.Protocol) -> list[str]:
         """Return the tuned keys whose best value is the smallest or the largest that was tried."""
         best, tried = self.best(protocol), list(self.results)
         if best is None:
             return []
         ranges = enumerate(self.contender.ranges)
-        return [one.key for place, one in ranges if one.is_open and is_at_end(place, tried, best)]
+        return [one.key for place, one in ranges if one.is_open and protocols.is_at_end(place, tried, best)]
 
 
 class Tuning:
     """Tunes all contenders alike."""
 
-    def __init__(self, protocol: Protocol, trials: Trials) -> None:
+    def __init__(self, protocol: protocols.Protocol, trials: Trials) -> None:
         self.contenders = [Tuned(contender) for contender in protocol.contenders]
         self.num_rounds, self.is_finished = 0, not protocol.keys
         self.why_ended = ""  # if it has fewer rounds than the protocol lets it have
@@ -90,13 +84,13 @@ class Tuning:
         """
         if self.is_finished:
             return
-        self._train([(tuned, first_settings(tuned.contender.ranges)) for tuned in self.contenders])
+        self._train([(tuned, protocols.first_settings(tuned.contender.ranges)) for tuned in self.contenders])
         while self.num_rounds < self._protocol.rounds and (finer := self._next_round()):
             self._train(finer)
             self.num_rounds += 1
         self.is_finished = True
 
-    def words(self, tuned: Tuned, setting: Setting, seed: int) -> list[str]:
+    def words(self, tuned: Tuned, setting: protocols.Setting, seed: int) -> list[str]:
         """Return the overrides of a run."""
         return [*self._protocol.common, *tuned.words(setting), f"seed={seed}"]
 
@@ -132,7 +126,7 @@ class Tuning:
             ],
         }
 
-    def _train(self, settings: Sequence[tuple[Tuned, Sequence[Setting]]]) -> None:
+    def _train(self, settings: Sequence[tuple[Tuned, Sequence[protocols.Setting]]]) -> None:
         """Train one run of each setting; the contenders take turns, so that none is ahead when the budget ends."""
         most = max(len(to_try) for _, to_try in settings)
         turns = [(tuned, to_try[n]) for n in range(most) for tuned, to_try in settings if n < len(to_try)]
@@ -146,7 +140,7 @@ class Tuning:
                 if self._trials.has_ended(run):
                     tuned.results[setting] = self._trials.result(run, self._protocol.choice.metric)
 
-    def _next_round(self) -> list[tuple[Tuned, list[Setting]]]:
+    def _next_round(self) -> list[tuple[Tuned, list[protocols.Setting]]]:
         """Return the settings of a finer round; none if none follows.
 
         One follows if it fits into its share of the budget and leaves enough for the test; into all that is left, if
@@ -155,7 +149,7 @@ class Tuning:
         """
         protocol, trials = self._protocol, self._trials
         chosen = [(tuned, tuned.best(protocol)) for tuned in self.contenders]
-        finer = [(tuned, finer_settings(tuned.contender.ranges, list(tuned.results), best))
+        finer = [(tuned, protocols.finer_settings(tuned.contender.ranges, list(tuned.results), best))
                  for tuned, best in chosen if best is not None]  # fmt: skip
         if not protocol.per_round:
             return []
@@ -166,20 +160,20 @@ class Tuning:
         num_new = trials.num_new(self._words(turns))
         affordable, of_test = trials.num_affordable(), len(finer) * protocol.least_seeds
         if affordable >= of_test:  # else no test can follow
-            affordable = min(trials.num_affordable(TUNING_SHARE), affordable - of_test)
+            affordable = min(trials.num_affordable(protocols.TUNING_SHARE), affordable - of_test)
         if num_new and (affordable < num_new or trials.has_other_seeds(protocol.first_seed)):
             self.why_ended = "the next one did not fit into the budget before the test"
             return []
         return finer
 
-    def _words(self, turns: Sequence[tuple[Tuned, Setting]]) -> list[list[str]]:
+    def _words(self, turns: Sequence[tuple[Tuned, protocols.Setting]]) -> list[list[str]]:
         return [self.words(tuned, setting, self._protocol.first_seed) for tuned, setting in turns]
 
 
 class FreshSeeds:
     """Compares the best settings of the contenders."""
 
-    def __init__(self, protocol: Protocol, trials: Trials, tuning: Tuning) -> None:
+    def __init__(self, protocol: protocols.Protocol, trials: Trials, tuning: Tuning) -> None:
         self._protocol, self._trials, self._tuning = protocol, trials, tuning
         self.results = dict[str, list[float | None]]()
         self.why_ended: Reason | None = None  # if its results do not say it
@@ -215,14 +209,14 @@ class FreshSeeds:
         paid = paid if is_new and math.isfinite(affordable) else ""
         return f"Test of {', '.join(names)}{paid}." if chosen else ""
 
-    def chosen(self) -> list[tuple[Tuned, Setting]]:
+    def chosen(self) -> list[tuple[Tuned, protocols.Setting]]:
         """Return the contenders with a best setting. Without tuning, all of them."""
         if not self._protocol.keys:
             return [(tuned, ()) for tuned in self._tuning.contenders]
         chosen = [(tuned, tuned.best(self._protocol)) for tuned in self._tuning.contenders]
         return [(tuned, best) for tuned, best in chosen if best is not None]
 
-    def words(self, tuned: Tuned, setting: Setting, seed: int) -> list[str]:
+    def words(self, tuned: Tuned, setting: protocols.Setting, seed: int) -> list[str]:
         """Return the overrides of a run with one of the fresh seeds, counted from 0."""
         return self._tuning.words(tuned, setting, self._protocol.first_fresh_seed + seed)
 
@@ -259,7 +253,7 @@ class FreshSeeds:
                 reasons[tuned.contender.name] = failure(outcomes, num)
         return reasons
 
-    def _next_round(self, chosen: Sequence[tuple[Tuned, Setting]]) -> list[list[str]]:
+    def _next_round(self, chosen: Sequence[tuple[Tuned, protocols.Setting]]) -> list[list[str]]:
         """Return the overrides of the next seeds; none if the study is decided or all seeds are used.
 
         Raises:
@@ -279,7 +273,9 @@ class FreshSeeds:
             raise BudgetSpent
         return next_runs
 
-    def _read_ended(self, chosen: Sequence[tuple[Tuned, Setting]]) -> tuple[list[tuple[Tuned, Setting]], int]:
+    def _read_ended(
+        self, chosen: Sequence[tuple[Tuned, protocols.Setting]]
+    ) -> tuple[list[tuple[Tuned, protocols.Setting]], int]:
         """Read the results of all seeds that have ended, which costs nothing.
 
         Returns:

@@ -299,7 +299,7 @@ def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
     ends = f"the {100 * CONFIDENCE:g} % interval of the mean by Student's t{sections.cut_text(metric.bounds)}"
     tests = f"t-tests at {100 * SIGNIFICANCE:g} %, corrected for all comparisons (Holm)"
     said = f"{mean} with {ends}. Verdict: against {base}, by {tests}."
-    of_study = c.study and c.study.metric == metric.name and f"The study says: {c.study.sentence}"
+    of_study = f"The study says: {c.study.sentence}" if c.study and c.study.metric == metric.name else ""
     return rows, " ".join(filter(None, (said, c.caution, of_study, c.choice.sentence)))
 
 

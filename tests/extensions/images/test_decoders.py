@@ -203,7 +203,7 @@ def test_other_augmentations_get_the_pixels_they_need(tmp_path: Path, decoder: s
 @pytest.mark.parametrize("decoder", REDUCING)
 def test_a_truncated_image_is_damaged(tmp_path: Path, decoder: str) -> None:
     root = folder_of(tmp_path, "jpeg", (201, 150))
-    path = root / "val" / "only" / "03.jpg"
+    path = root / "val" / "only" / "02.jpg"
     path.write_bytes(path.read_bytes()[:-500])
     with pytest.raises(DataError, match=rf"^{path} cannot be read: .*truncated"):
         pixels(build(root, decoder))

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.extensions.stacked.runs import execute_stack
+from hydrant.installation import commit
 from hydrant.runs.execute import execute
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import Job
@@ -54,6 +55,7 @@ def lanes(tmp_path: Path) -> Callable[[int], list[Job]]:
 def test_more_lanes_start_no_more_processes_and_groups(
     lanes: Callable[[int], list[Job]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    commit()  # asks Git, once a process
     processes, groups = counted(monkeypatch, subprocess, "run"), counted(monkeypatch, dist, "new_group")
     counts = list[tuple[int, int]]()
     for count in (2, 6):

@@ -12,15 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.config.flat import (
-    differences,
-    flatten,
-    is_after_training,
-    is_idle_interval,
-    key_tables,
-    values_by_key,
-    with_added_keys,
-)
+from hydrant.config import flat
 from hydrant.config.groups import check_passed_again
 from hydrant.errors import ConfigError, RecordError, near_folders, shown
 from hydrant.files.redaction import redacted
@@ -151,7 +143,7 @@ def no_update_left(run: RunFolder, changes: Changes) -> ConfigError:
 
 def is_for_training(changes: Changes) -> bool:
     """Return whether changed keys affect more than the test at the end of a run."""
-    return not all(map(is_after_training, changes))
+    return not all(map(flat.is_after_training, changes))
 
 
 def changed_keys(config: Mapping[str, Any], run: RunFolder) -> Changes:
@@ -166,8 +158,8 @@ def changed_keys(config: Mapping[str, Any], run: RunFolder) -> Changes:
 
 
 def _differences(config: Mapping[str, Any], run: RunFolder) -> Changes:
-    changes = differences(saved_config(run, "resume"), redacted(config))
-    checked_elsewhere = key_tables()["checked"].get(config["data"].get("_target_"), ())
+    changes = flat.differences(saved_config(run, "resume"), redacted(config))
+    checked_elsewhere = flat.key_tables()["checked"].get(config["data"].get("_target_"), ())
     return {k: values for k, values in changes.items() if k.removeprefix("data.") not in checked_elsewhere}
 
 
@@ -186,7 +178,7 @@ def describe_changes(changes: Changes) -> str:
     """Return changed keys as text, with both values. Another part has other keys, so it is named alone.
 
     >>> sgd, adamw = {"_target_": "torch.optim.SGD"}, {"_target_": "torch.optim.AdamW", "eps": 1e-8}
-    >>> describe_changes(differences({"seed": 0, "optimizer": sgd}, {"seed": 1, "optimizer": adamw}))
+    >>> describe_changes(flat.differences({"seed": 0, "optimizer": sgd}, {"seed": 1, "optimizer": adamw}))
     'optimizer (SGD there, AdamW here), seed (0 there, 1 here)'
     """
     parts = {key.removesuffix(_TARGET): both for key, both in changes.items() if key.endswith(_TARGET)}
@@ -216,10 +208,10 @@ def saved_config(run: RunFolder, key: str) -> dict[str, Any]:
     if not saved:
         near = "" if run.path.is_dir() else near_folders(run.path)
         raise ConfigError(key, f"{file} is missing; a run's folder holds its config", remedy=near)
-    for name, value in flatten(saved).items():
+    for name, value in flat.flatten(saved).items():
         if "${" in str(value):  # it would be resolved here, and may then be anything
             raise ConfigError(key, f"{file} is damaged ({name}: {shown(value)} is not resolved)")
-    return with_added_keys(saved)
+    return flat.with_added_keys(saved)
 
 
 def _check_resumes_itself(resume: str, newest: Path, first_resume: str | None) -> None:
@@ -249,9 +241,11 @@ def stretches_of(config: Mapping[str, Any], history: History) -> list[dict[str, 
         return []
     recorded = history.run.recorded.get("stretches") or []
     saved, here = saved_config(history.run, "resume"), redacted(config)
-    before, now = values_by_key(saved), values_by_key(here)
-    changed = (key for key in differences(saved, here) if not is_after_training(key))
-    keys = {key for key in changed if not (is_idle_interval(key, before) and is_idle_interval(key, now))}
+    before, now = flat.values_by_key(saved), flat.values_by_key(here)
+    changed = (key for key in flat.differences(saved, here) if not flat.is_after_training(key))
+    keys = {
+        key for key in changed if not (flat.is_idle_interval(key, before) and flat.is_idle_interval(key, now))
+    }
     keys |= {key for stretch in recorded for key in stretch["config"]}
     # What a stretch does not record is in the saved config, because it has not changed until now.
     parts = [

@@ -17,8 +17,7 @@ from hydrant.config.metric_keys import differing_definitions
 from hydrant.files.redaction import public
 from hydrant.installation import entry_points
 from hydrant.records.answers import RunProgress
-from hydrant.runs import folder as run_folder
-from hydrant.runs.folder import RunStatus
+from hydrant.runs.folder import SWEEP_PICTURE, SWEEP_TABLE, RunStatus
 from hydrant.terminal.console import console, format_duration, has_style, relative, say
 from hydrant.terminal.text import align_columns, format_metric, number
 
@@ -191,9 +190,9 @@ def closing_fields(
         label = " ".join(map("=".join, choices.items())) or best.run
         value = format_metric(best.best, beside=values)
         fields["best run"] = f"{label}: {best.metric} {value} at update {best.best_num_updates}"
-    fields |= {"duration": format_duration(seconds), "results": f"{name}/{run_folder.SWEEP_TABLE}"}
-    if (folder / run_folder.SWEEP_PICTURE).exists():
-        fields["curves"] = f"{name}/{run_folder.SWEEP_PICTURE}"
+    fields |= {"duration": format_duration(seconds), "results": f"{name}/{SWEEP_TABLE}"}
+    if (folder / SWEEP_PICTURE).exists():
+        fields["curves"] = f"{name}/{SWEEP_PICTURE}"
     is_compared = len(values) > 1 and "compare" in entry_points("hydrant.commands")
     return fields | ({"compare": f"hydrant compare {shlex.quote(name)}"} if is_compared else {})
 

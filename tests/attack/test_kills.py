@@ -25,7 +25,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.runs.job import Job
 from hydrant.runs.lock import LEASE
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers import RunIdentity
 
 MODES = ("save_async=true", pytest.param("save_async=false", marks=pytest.mark.slow))
 

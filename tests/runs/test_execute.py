@@ -16,7 +16,7 @@ from training_runs import DIGITS, Train, UserModule, interrupt_at
 from hydrant import cli
 from hydrant.runs import execute, reporter
 from hydrant.runs.record import Record
-from hydrant.trackers.base import NullTracker
+from hydrant.trackers import NullTracker
 
 
 class Failing:

@@ -15,7 +15,7 @@ import yaml
 from wandb_server import WandbServer
 
 from hydrant.config.groups import option_path
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers import RunIdentity
 
 if TYPE_CHECKING:
     from hydrant.extensions.tensorboard import TensorBoardTracker

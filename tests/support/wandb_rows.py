@@ -17,7 +17,7 @@ from hydrant.files.atomic_write import write_json
 from hydrant.runs.folder import SUMMARY as SUMMARY_FILE
 from hydrant.runs.folder import RunFolder, read_options, read_overrides
 from hydrant.runs.record import read_metrics
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers import RunIdentity
 
 Make = Callable[..., Any]
 Warnings = Callable[[], list[str]]

@@ -122,7 +122,7 @@ def test_a_closed_pipe_stops_no_job(tmp_path: Path) -> None:
 SLOW = """
 import time
 from pathlib import Path
-from hydrant.trackers.base import NullTracker
+from hydrant.trackers import NullTracker
 
 class Slow(NullTracker):
     def finish(self, exit_status, summary):

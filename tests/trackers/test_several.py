@@ -12,7 +12,7 @@ from training_runs import Train, UserModule
 
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.trackers.base import RunIdentity, Trackers
+from hydrant.trackers import RunIdentity, Trackers
 
 CALLS: dict[str, Callable[[Trackers], Any]] = {
     "log": lambda trackers: trackers.log({"num_updates": 1, "train/loss": 0.5}),

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 from training_runs import Train, interrupt_at
 
-from hydrant.trackers.base import Histogram
+from hydrant.trackers import Histogram
 from hydrant.training.reports import NUM_BINS, histograms
 
 SHORT = ("duration=6", "log_every=2", "eval_every=6", "save_every=2", "histogram_every=2", "tracker=local")

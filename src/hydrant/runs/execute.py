@@ -28,7 +28,7 @@ from hydrant.signals import StopRequest, ignore_stop_signals, signal_name
 from hydrant.tasks.base import explain_unknown_class
 from hydrant.terminal.console import relative, say, say_fields, show_activity
 from hydrant.terminal.text import format_metric
-from hydrant.trackers.base import trackers_warmed_up
+from hydrant.trackers import trackers_warmed_up
 from hydrant.training import train_state
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows

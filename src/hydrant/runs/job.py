@@ -35,7 +35,7 @@ from hydrant.records.files import Trial
 from hydrant.runs.folder import CONFIG, HYDRA, HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS, LOG, RunStatus
 from hydrant.runs.log_setup import log_to
 from hydrant.terminal.console import notice, relative, say_error
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers import RunIdentity
 
 if TYPE_CHECKING:
     from hydrant.training.distributed.world import World

@@ -23,7 +23,7 @@ from hydrant.files.user_files import open_regular
 from hydrant.records import parse_json
 from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, RunFolder
 from hydrant.runs.lock import check_held
-from hydrant.trackers.base import Histogram
+from hydrant.trackers import Histogram
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from hydrant.runs.record import History, Record, last_values, read_metrics, typi
 from hydrant.runs.resume import stretches_of
 from hydrant.terminal.console import Progress, format_duration, log_fields, relative, show_activity
 from hydrant.terminal.text import format_metric, number
-from hydrant.trackers.base import Histogram, Trackers
+from hydrant.trackers import Histogram, Trackers
 from hydrant.training.checkpoint.manager import Rows
 from hydrant.training.costs import count_parameters, peak_flops, peak_memory_gib
 from hydrant.training.train_state import DataIdentity

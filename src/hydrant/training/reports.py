@@ -22,7 +22,7 @@ from hydrant.data.splits import VAL, Split
 from hydrant.errors import HydrantError, NonFiniteError, log
 from hydrant.optimizers.kernels import full_tensor, total_norm
 from hydrant.tasks.base import eval_mode, explain_unknown_class
-from hydrant.trackers.base import Histogram
+from hydrant.trackers import Histogram
 from hydrant.training.costs import EVALUATION_REMEDY, explain_out_of_memory
 from hydrant.training.distributed.ddp import uses_batch_statistics
 from hydrant.training.distributed.world import Parallel

@@ -23,7 +23,7 @@ from hydrant.errors import ConfigError, first_few, suggestion
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.records.files import Count, Digits, Seconds, Size
-from hydrant.trackers.base import Histogram
+from hydrant.trackers import Histogram
 from hydrant.training.compilation import Compilation
 from hydrant.training.distributed.ddp import Collective, RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog

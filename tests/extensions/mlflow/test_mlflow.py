@@ -17,7 +17,7 @@ from PIL import Image
 
 from hydrant.errors import ConfigError
 from hydrant.extensions.mlflow import ID_FILE, MlflowTracker
-from hydrant.trackers.base import NoAnswerError, RunIdentity, Trackers
+from hydrant.trackers import NoAnswerError, RunIdentity, Trackers
 
 MlflowClient = pytest.importorskip("mlflow").MlflowClient  # no wheel of its pyarrow for Python 3.15
 
@@ -221,7 +221,7 @@ def test_a_missing_package_is_named_before_the_run_starts(
 def test_jobs_that_start_together_share_a_new_store(tmp_path: Path) -> None:
     """MLflow itself fails here: each process creates the tables."""
     program = (
-        "import sys; from pathlib import Path; from hydrant.trackers.base import RunIdentity\n"
+        "import sys; from pathlib import Path; from hydrant.trackers import RunIdentity\n"
         "from hydrant.extensions.mlflow import MlflowTracker\n"
         "folder = Path(sys.argv[1]); folder.mkdir()\n"
         "identity = RunIdentity(folder, folder.name, 'g', 'j', (), {'seed': folder.name})\n"

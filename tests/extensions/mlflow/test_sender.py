@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from hydrant.extensions.mlflow import Sender
-from hydrant.trackers.base import NoAnswerError
+from hydrant.trackers import NoAnswerError
 
 
 def test_all_calls_are_made_in_order() -> None:

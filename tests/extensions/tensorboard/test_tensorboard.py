@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hydrant.config.groups import option_path
 from hydrant.extensions.tensorboard import TensorBoardTracker
-from hydrant.trackers.base import RunIdentity, Trackers
+from hydrant.trackers import RunIdentity, Trackers
 
 Make = Callable[..., TensorBoardTracker]
 

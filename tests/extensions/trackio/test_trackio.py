@@ -11,7 +11,7 @@ from trackio.sqlite_storage import SQLiteStorage
 
 from hydrant.errors import ConfigError
 from hydrant.extensions.trackio import ID_FILE, TrackioTracker
-from hydrant.trackers.base import Histogram, RunIdentity
+from hydrant.trackers import Histogram, RunIdentity
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.trackers.base import keep_id, read_id
+from hydrant.trackers import keep_id, read_id
 
 FILE = Path("tracker", "run-id")
 

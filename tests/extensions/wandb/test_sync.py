@@ -26,7 +26,7 @@ from hydrant import cli
 from hydrant.extensions.wandb.sync import UploadResult, inspect, read_records, write_records
 from hydrant.extensions.wandb.tracker import STAGING
 from hydrant.runs.lock import exclusive
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers import RunIdentity
 
 Report = dict[str, dict[str, str]]
 

@@ -14,7 +14,7 @@ from wandb_server import WandbServer
 
 from hydrant import cli
 from hydrant.extensions.wandb.sync import completed, read_records, write_records
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers import RunIdentity
 
 Row = dict[str, float | None]
 

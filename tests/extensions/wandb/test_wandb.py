@@ -34,7 +34,7 @@ from wandb_server import WandbServer
 from hydrant.errors import ConfigError, log
 from hydrant.extensions.wandb.sdk import files_folder
 from hydrant.runs.record import read_metrics
-from hydrant.trackers.base import Histogram, RunIdentity
+from hydrant.trackers import Histogram, RunIdentity
 
 
 def test_an_online_run_arrives_completely(

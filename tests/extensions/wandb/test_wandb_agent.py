@@ -15,7 +15,7 @@ from wandb_server import WandbServer
 from hydrant import cli
 from hydrant.config.compose import compose
 from hydrant.extensions.wandb.tracker import WandbTracker
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers import RunIdentity
 
 FILES = list(conf_files("wandb_sweep/*.yaml").values())
 SHORT = ["duration=6", "log_every=1", "eval_every=3", "save_every=2", "model.hidden=[16]"]

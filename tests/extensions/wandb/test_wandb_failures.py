@@ -23,7 +23,7 @@ from wandb_rows import (
 )  # fmt: skip
 from wandb_server import WandbServer
 
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers import RunIdentity
 
 Situation = Callable[[WandbServer, pytest.MonkeyPatch], None]
 SHORT_PROBE = {"probe_timeout": 0.5}

@@ -17,7 +17,7 @@ from wandb_rows import SUMMARY, Make, Warnings, kill_core, log_rows
 from hydrant import cli
 from hydrant.extensions.wandb import sdk as wandb_sdk
 from hydrant.extensions.wandb.tracker import WandbTracker
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers import RunIdentity
 
 pytestmark = pytest.mark.usefixtures("wandb_server")
 

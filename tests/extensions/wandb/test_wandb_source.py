@@ -16,7 +16,7 @@ from hydrant.extensions.compare.sources import read_runs
 from hydrant.extensions.wandb.tracker import SUMMARY_KEYS
 from hydrant.files.atomic_write import write_json
 from hydrant.runs.folder import RunFolder
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers import RunIdentity
 
 FINALS = {("adamw", 0): 0.94, ("adamw", 1): 0.96, ("sgd", 0): 0.90, ("sgd", 1): 0.93, ("sgd", 2): None}
 

@@ -18,7 +18,7 @@ from hydrant.errors import log, shown
 from hydrant.files.atomic_write import locked
 from hydrant.files.user_files import as_csv
 from hydrant.installation import require_extra
-from hydrant.trackers.base import NoAnswerError, NullTracker, RunIdentity, call_with_timeout, keep_id, read_id
+from hydrant.trackers import NoAnswerError, NullTracker, RunIdentity, call_with_timeout, keep_id, read_id
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.trackers.base import Histogram, RunIdentity, Tracker
+from hydrant.trackers import Histogram, RunIdentity, Tracker
 
 
 class TensorBoardTracker(Tracker):

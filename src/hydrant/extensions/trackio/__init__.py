@@ -9,7 +9,7 @@ from typing import Any
 
 from hydrant.errors import log
 from hydrant.installation import require_extra
-from hydrant.trackers.base import Histogram, NullTracker, RunIdentity, keep_id, read_id
+from hydrant.trackers import Histogram, NullTracker, RunIdentity, keep_id, read_id
 
 ID_FILE = Path("trackio", "run-id")
 """The file in a run folder with the id of its Trackio run."""

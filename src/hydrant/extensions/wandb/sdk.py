@@ -26,7 +26,7 @@ from hydrant.errors import ConfigError, first_line, log
 from hydrant.imports import paused_gc
 from hydrant.records import check_type
 from hydrant.safety.trust import working_project
-from hydrant.trackers.base import RunIdentity, call_with_timeout
+from hydrant.trackers import RunIdentity, call_with_timeout
 
 SERVICE = "WANDB_SERVICE"
 """The variable with the address of wandb-core, the SDK's background process. Child processes inherit it."""

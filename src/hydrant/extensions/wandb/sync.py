@@ -48,7 +48,7 @@ from hydrant.runs.lock import exclusive
 from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import notice, relative, tell
 from hydrant.terminal.text import align_columns
-from hydrant.trackers.base import read_id
+from hydrant.trackers import read_id
 
 _HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)  # the 0 is the version
 _BLOCK = 32768

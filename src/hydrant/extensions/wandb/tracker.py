@@ -23,7 +23,7 @@ from hydrant.extensions.wandb import sdk
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunFolder
 from hydrant.terminal.console import log_fields
-from hydrant.trackers.base import (
+from hydrant.trackers import (
     Histogram,
     NoAnswerError,
     RunIdentity,

@@ -24,7 +24,7 @@ import torch
 from example_projects import use_example
 from quick_runs import PICTURES, draw_pixels
 from repository import ROOT
-from shared_configs import SharingComposer
+from shared_configs import SharingComposer, folders
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hydrant import cli, imports
@@ -208,6 +208,13 @@ def _what_each_run_repeats_is_quick() -> Iterator[None]:
 
 
 _OF_COMPOSING = re.compile(r"config/test_(compose|file_source|groups|hydra_\w+|job_composer|remote)\.py")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _folder_of_shared_configs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> None:
+    base = tmp_path_factory.getbasetemp()
+    folders[:] = [(base.parent if hasattr(pytestconfig, "workerinput") else base) / "configs"]
+    folders[0].mkdir(exist_ok=True)
 
 
 @pytest.fixture(scope="module", autouse=True)

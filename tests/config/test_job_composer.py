@@ -14,6 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from run_folders import summary
+from shared_configs import SharedJobs
 
 from hydrant import cli
 from hydrant.config.compose import Composer, JobComposer, composing
@@ -25,7 +26,7 @@ TINY = ("tracker=local", "model.hidden=[8]", "duration=1", "eval_every=null", "s
 WORDS = (
     ["optimizer.lr=0.1"],
     ["optimizer.lr=0.2", "seed=3"],
-    ["optimizer=sgd", "optimizer.lr=0.2"],
+    ["optimizer=sgd", "optimizer.lr=0.2", "model=convnet", "data=synthetic"],
     ["optimizer=sgd", "seed=4", "++optimizer.dampening=0.5"],
     ["experiment=vit_tiny_fake", "precision=bf16"],
     ["experiment=vit_tiny_fake"],
@@ -55,9 +56,11 @@ def content(config: DictConfig) -> Any:
     return OmegaConf.to_container(config, resolve=False)
 
 
-def test_the_configs_are_those_of_hydra(jobs: JobComposer) -> None:
+def test_the_configs_are_those_of_hydra(jobs: JobComposer, tmp_path: Path) -> None:
     expected = [content(as_hydra_composes(jobs, words)) for words in WORDS]
     assert [content(jobs.compose(words)) for words in WORDS] == expected
+    of_tests = SharedJobs(jobs._composer, jobs._sweep, tmp_path)  # most tests of runs compose by them
+    assert [content(of_tests.compose(words)) for words in WORDS] == expected
     for words, one in zip(reversed(WORDS), reversed(expected), strict=True):
         config = jobs.compose(words)
         assert content(config) == one

@@ -1,9 +1,12 @@
 """Let the tests of a process share what Hydra makes of Hydrant's config files: composing is a third of a short run."""
 
+import hashlib
+import os
 import pickle
 import re
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +16,11 @@ from hydra._internal import config_repository, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydrant.config.command_line import with_limits
 from hydrant.config.compose import ENTRY, Composer, JobComposer
-from hydrant.config.groups import conf_dir
+from hydrant.config.groups import conf_dir, group_options
 from hydrant.config.hydra_guard import check_hydra_node
 
 _HYDRANTS = {"pkg://hydra.conf", with_limits(str(conf_dir())), "structured://"}
@@ -26,13 +29,17 @@ _HYDRANTS = {"pkg://hydra.conf", with_limits(str(conf_dir())), "structured://"}
 _jobs: list[JobComposer] = []
 """One, once it is made, which keeps what it has composed."""
 
-_files, _merged = dict[str, Any](), dict[str, bytes]()
+folders: list[Path] = []
+"""One, where all processes of this run of the tests find what each has composed."""
+
+_read, _merged = dict[str, Any](), dict[str, bytes]()
+_groups = cache(group_options)
 
 
 def _read_once(repository: ConfigRepository, config_path: str) -> Any:
-    if config_path not in _files:
-        _files[config_path] = _READ(repository, config_path)
-    return _files[config_path]
+    if config_path not in _read:
+        _read[config_path] = _READ(repository, config_path)
+    return _read[config_path]
 
 
 def _merge_once(loader: ConfigLoaderImpl, defaults: Sequence[Any], repo: Any) -> DictConfig:
@@ -46,11 +53,74 @@ def _merge_once(loader: ConfigLoaderImpl, defaults: Sequence[Any], repo: Any) ->
 _READ, _MERGE = ConfigRepository.load_config, ConfigLoaderImpl._compose_config_from_defaults_list
 
 
-class SharingComposer(Composer):
-    """Composes a config as a job of one sweep with the others that are of Hydrant's files alone, each read once.
+class _Files(dict[Any, bytes]):
+    """What the processes of one run of the tests have composed: each value is also in a file of the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __contains__(self, key: object) -> bool:
+        if not super().__contains__(key) and (file := self._file(key)).exists():
+            super().__setitem__(key, file.read_bytes())
+        return super().__contains__(key)
+
+    def __setitem__(self, key: object, value: bytes) -> None:
+        super().__setitem__(key, value)
+        beside = self._file(key).with_suffix(f".{os.getpid()}")
+        beside.write_bytes(value)
+        beside.replace(self._file(key))
+
+    def _file(self, key: object) -> Path:
+        return self._folder / hashlib.sha1(repr(key).encode()).hexdigest()
+
+
+class SharedJobs(JobComposer):
+    """Makes the config of several options from those of each alone, if no two of them change one key.
 
     tests/config/test_job_composer.py compares such configs with those that Hydra composes.
     """
+
+    def __init__(self, composer: Composer, sweep: DictConfig, folder: Path) -> None:
+        super().__init__(composer, sweep)
+        self._shared = _Files(folder)
+        self._alone = cache(self._of_words)
+
+    def _load(self, words: Iterable[str]) -> DictConfig:
+        words = list(words)
+        places = [word.lstrip("+").partition("=")[0].partition("@") for word in words]
+        is_choice = {group for group, *_ in places} <= _groups().keys() - {"experiment"}
+        joined = None
+        if is_choice and len(words) > 1:
+            joined = self._joined(words, [(place or group).partition(".")[0] for group, _, place in places])
+        return super()._load(words) if joined is None else joined
+
+    def _joined(self, words: list[str], keys_of_words: list[str]) -> DictConfig | None:
+        """Return the config of words, each with the key that it chooses for; None if two of them change one key."""
+        base, before, choices = self._alone()
+        config, changed = pickle.loads(pickle.dumps(base)), set[str]()
+        for word, key_of_word in zip(words, keys_of_words, strict=True):
+            one, after, chosen = self._alone(word)
+            keys = {key for key in after if before.get(key) != after[key]} | {key_of_word}
+            if changed & keys or "hydra" in keys or before.keys() - after.keys():
+                return None
+            changed |= keys
+            with open_dict(config):
+                for key in keys:
+                    config[key] = one._get_node(key)
+                config.hydra.runtime.choices.update(chosen.items() - choices.items())
+        return config
+
+    def _of_words(self, *words: str) -> tuple[DictConfig, Any, Any]:
+        """Return the config of words, its content without what `hydra` has of each word, and the choices there."""
+        config = self.compose(words)
+        content: Any = OmegaConf.to_container(config)
+        choices = content["hydra"]["runtime"].pop("choices")
+        del content["hydra"]["overrides"], content["hydra"]["job"]["override_dirname"]
+        return config, content, choices
+
+
+class SharingComposer(Composer):
+    """Composes a config as a job of one sweep with the others that are of Hydrant's files alone, each read once."""
 
     def load(self, overrides: Iterable[str], mode: RunMode) -> DictConfig:
         words = list(overrides)
@@ -83,7 +153,7 @@ class SharingComposer(Composer):
 
     def _compose_shared(self, words: list[str]) -> DictConfig:
         if not _jobs:
-            _jobs.append(JobComposer(self, super().compose([])))
+            _jobs.append(SharedJobs(self, super().compose([]), folders[0]))
         _jobs[0]._composer = self
         config = _jobs[0].compose(words)
         config.hydra.runtime.cwd = str(Path.cwd())

@@ -12,6 +12,7 @@ import re
 import typing
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -230,7 +231,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
     """
     if not overrides:
         return
-    parser, options = OverridesParser.create(), group_options()
+    options = group_options()
     for text in expand_lists(overrides):
         key, equals, value = text.partition("=")
         has_key = bool(key.strip("+~ "))
@@ -241,17 +242,18 @@ def check_overrides(overrides: Sequence[str]) -> None:
         name = key.lstrip("+~")
         if name.partition(".")[0] not in options and (words := own_words(name, value)):
             raise ConfigError(name, "no such key", remedy=_abridged(words))
-        override = _parse(parser, text)
+        override = _parse(text)
         group = override.key_or_group
         if (group in options or re.match("hydra(/|$)", group)) and not override.is_delete():
             _check_options(override, options.get(group, []))
 
 
-def _parse(parser: OverridesParser, text: str) -> Override:
+@lru_cache(1000)  # jobs have most words in common
+def _parse(text: str) -> Override:
     key, _, value = text.partition("=")
     name, depth = key.lstrip("+~"), MAX_DEPTH + 1
     try:
-        override = parser.parse_override(text)
+        override = OverridesParser.create().parse_override(text)
         depth = key.count(".") + _depth(override.value())
     except RecursionError:
         override = None

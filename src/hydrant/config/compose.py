@@ -281,8 +281,7 @@ def compose_run(overrides: Sequence[str]) -> DictConfig:
 
 
 def without_hydra(config: DictConfig) -> DictConfig:
-    """Return a composed config without the node `hydra`."""
-    config = config.copy()
+    """Take the node `hydra` out of a composed config."""
     with open_dict(config):
         del config["hydra"]
     return config

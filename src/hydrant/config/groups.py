@@ -72,13 +72,22 @@ def group_options() -> dict[str, list[str]]:
     """Return every config group with its options, from the user's and Hydrant's conf folders."""
     options: dict[str, set[str]] = {}
     for folder in conf_dirs():
-        for path, _, names in os.walk(folder):  # Path.rglob takes five times as long, for each job of a sweep
-            group = os.path.relpath(path, folder).replace(os.sep, "/")
-            # `_frame.yaml` is only in the defaults of other options.
-            stems = {name[:-5] for name in names if name.endswith(".yaml") and not name.startswith("_")}
-            if stems and group not in (".", "wandb_sweep"):
-                options.setdefault(group, set()).update(stems)
+        read = _options_in if folder in hydrants_dirs() else _options_in.__wrapped__  # a user's may change
+        for group, names in read(folder).items():
+            options.setdefault(group, set()).update(names)
     return {group: sorted(options[group]) for group in sorted(options)}
+
+
+@functools.cache
+def _options_in(folder: Path) -> dict[str, set[str]]:
+    options: dict[str, set[str]] = {}
+    for path, _, names in os.walk(folder):  # Path.rglob takes five times as long
+        group = os.path.relpath(path, folder).replace(os.sep, "/")
+        # `_frame.yaml` is only in the defaults of other options.
+        stems = {name[:-5] for name in names if name.endswith(".yaml") and not name.startswith("_")}
+        if stems and group not in (".", "wandb_sweep"):
+            options[group] = stems
+    return options
 
 
 def options_with(group: str, key: str) -> list[str]:

@@ -49,7 +49,7 @@ class Config(Mapping[str, Any]):
     def __init__(self, composed: DictConfig) -> None:
         self._composed = composed
         refuse_sweep(composed.hydra.runtime.choices, composed.hydra.overrides.hydra)
-        self._resolved = check(without_hydra(composed))
+        self._resolved = check(without_hydra(composed.copy()))
         self.overrides: tuple[str, ...] = tuple(map(str, composed.hydra.overrides.task))
         """The overrides that it was composed with, without those of `hydra`."""
 

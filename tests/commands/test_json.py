@@ -55,12 +55,8 @@ def test_every_command_has_a_schema_and_the_pages_have_all_fields() -> None:
 def test_the_commands_about_runs_answer(ask: Ask, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(workdir / "config"))
     run = ask("train", "name=run", *TINY)
-    assert (run["folder"], run["status"], run["num_updates"], run["error"]) == (
-        "outputs/run",
-        "finished",
-        4,
-        None,
-    )
+    figures = (run["folder"], run["status"], run["num_updates"], run["error"])
+    assert figures == ("outputs/run", "finished", 4, None)
     assert run["metrics"] == summary(workdir / "outputs" / "run")["metrics"]
     assert ask("train", "name=run", *TINY) == run, "already finished"
     assert ask("evaluate", "outputs/run")["val/loss"] == run["metrics"]["val/loss"]
@@ -88,10 +84,8 @@ def test_the_commands_without_a_run_answer(ask: Ask, workdir: Path, monkeypatch:
     left = ask("trust", "--list")
     assert (left["trusted"], left["num_gone"]) == ({}, 1)
     (workdir / "text.txt").write_text("a line\n" * 20)
-    assert ask("tokenize", "text.txt", "--out", "tokens")["splits"]["val"] == {
-        "num_tokens": 8,
-        "num_files": 1,
-    }
+    val = ask("tokenize", "text.txt", "--out", "tokens")["splits"]["val"]
+    assert val == {"num_tokens": 8, "num_files": 1}
     assert "adamw" in ask("list", "groups")["groups"]["optimizer"]
     assert all((workdir / ".schemas" / file).is_file() for file in ask("schema")["files"])
     [key] = ask("explain", "patience")["explained"]["patience"]["keys"]
@@ -184,21 +178,12 @@ def test_a_fault_of_a_command_is_json_too(ask: Ask, monkeypatch: pytest.MonkeyPa
 
 def test_strange_values_are_valid_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", "abcdefgh12")
-    values = {
-        "nan": float("nan"),
-        "inf": [-float("inf")],
-        "key": "x abcdefgh12",
-        "name": os.fsdecode(b"a\xff\xf0"),
-    }
+    numbers = {"nan": float("nan"), "inf": [-float("inf")]}
+    values = {**numbers, "key": "x abcdefgh12", "name": os.fsdecode(b"a\xff\xf0")}
     strange = "\ud83d\udc1b \\ud83d \x1b \u2028 \U0001f41b".encode("utf-16", "surrogatepass").decode("utf-16")
     content = json.loads(json_line({**values, "strange": strange}), parse_constant=pytest.fail)
-    assert content == {
-        "nan": None,
-        "inf": [None],
-        "key": "x ***",
-        "name": r"a\udcff\udcf0",
-        "strange": strange,
-    }
+    public = {"nan": None, "inf": [None], "key": "x ***", "name": r"a\udcff\udcf0"}
+    assert content == {**public, "strange": strange}
 
 
 def test_stdout_has_the_answer_alone(workdir: Path) -> None:

@@ -103,11 +103,8 @@ UNPLACED = [
 
 
 @pytest.mark.parametrize("text", UNPLACED)
-@pytest.mark.parametrize("mark", ["", *slow("\ufeff")], ids=["", "BOM"])
-def test_an_experiment_sets_the_keys_of_a_run_without_a_line_that_says_so(
-    text: str, mark: str, theirs: Path
-) -> None:
-    theirs.write_text(mark + text)
+def test_an_experiment_sets_the_keys_of_a_run_without_a_line_that_says_so(text: str, theirs: Path) -> None:
+    theirs.write_text(text)
     theirs.with_name("other.yaml").write_bytes(b"duration: 3 # \xfc\n")  # is not chosen
     expected = ["seed=3"] * ("seed" in text) + ["optimizer=sgd"] * ("sgd" in text)
     assert compose(["experiment=theirs"]) == compose(expected)

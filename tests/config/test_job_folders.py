@@ -46,35 +46,12 @@ def test_a_job_keeps_its_folder_if_a_later_command_varies_other_keys(value: str)
 
 
 def test_slugs_of_different_jobs_differ_and_are_valid_folder_names() -> None:
-    values = [
-        "0.1",
-        "-0.1",
-        "1e-3",
-        "1e+3",
-        "a/b",
-        "a:b",
-        "a b",
-        "[1,2]",
-        "[12]",
-        "{a:1}",
-        "'x'",
-        "x",
-        "X" * 200,
-        "X" * 201,
-        "é" * 100,
-        "日" * 100,
-        "日" * 101,
-    ]
+    values = ["0.1", "-0.1", "1e-3", "1e+3", "a/b", "a:b", "[1,2]", "[12]", "{a:1}", "'x'", "x"]
+    values += ["a b", "X" * 200, "X" * 201, "é" * 100, "日" * 100, "日" * 101]
     jobs = [[f"model.name={value}", f"seed={seed}"] for value in values for seed in (0, 1)]
-    jobs += [
-        ["+scheduler@schedules.weight_decay=linear"],
-        ["+scheduler@schedules.momentum=linear"],
-        ["~model.dropout"],
-        ["model.dropout=0.1"],
-        ["~model.dropout=0.1"],
-        ["+data.api_key=first-secret"],
-        ["+data.api_key=second-secret"],
-    ]
+    jobs += [[f"+scheduler@schedules.{field}=linear"] for field in ("weight_decay", "momentum")]
+    jobs += [[f"{word}model.dropout{value}"] for word, value in (("~", ""), ("", "=0.1"), ("~", "=0.1"))]
+    jobs += [[f"+data.api_key={word}-secret"] for word in ("first", "second")]
     slugs = [job_slug(job) for job in jobs]
     assert len(set(slugs)) == len(slugs)
     assert all(re.fullmatch(r"[\w.+-]+", slug) and len(slug.encode()) <= 120 for slug in slugs)

@@ -41,11 +41,7 @@ def test_an_unknown_section_is_refused_with_those_that_there_are(capsys: pytest.
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [
-        ("sweps", "did you mean sweeps?"),
-        ("a", "`hydrant docs` lists all"),
-        ("qqqq", "`hydrant docs` lists all"),
-    ],
+    [("sweps", "did you mean sweeps?"), ("a", "docs` lists all"), ("qqqq", "docs` lists all")],
 )
 def test_a_word_of_no_page_is_refused(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["docs", word]) == 2

@@ -105,8 +105,9 @@ class Sweep:
 
     @property
     def _mode(self) -> str:
-        """`best.mode` of the jobs."""
-        return next((job.config["best"]["mode"] for job in self._jobs.values()), "")
+        """`best.mode` of the jobs, or of the runs of a search that has ended: it adds no jobs."""
+        configs = (one.config for one in self._jobs.values() or self.files.runs())
+        return next((config["best"]["mode"] for config in configs if "best" in config), "")
 
     @contextmanager
     def active(self, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:

@@ -209,12 +209,15 @@ def test_a_table_for_a_paper_has_the_contenders_of_the_record(done: Done, study:
         assert state.startswith(one["state"])
 
 
-def test_the_command_in_the_report_is_the_same_study(done: Done, study: Study) -> None:
+def test_the_command_in_the_report_is_the_same_study(
+    done: Done, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done.copy()
-    runs, command = WrittenRuns(accuracy), shlex.split(done.record["commands"][0])
+    runs, command, told = WrittenRuns(accuracy), shlex.split(done.record["commands"][0]), list[Any]()
+    monkeypatch.setattr("hydrant.sweeps.grid.tell_listeners", lambda *words: told.append(words[-1]))
     assert command[:2] == ["hydrant", "study"]
     assert study(runs, *command[2:])[0] == 0
-    assert runs.jobs == []
+    assert (runs.jobs, told) == ([], ["max"]), "the picture of its sweep needs to know what is better"
     assert without_times(record()) == without_times(done.record)
 
 

@@ -17,9 +17,9 @@ from hydrant.training import loop
 PACKAGE = str(Path(hydrant.__file__).parent)
 
 BUDGET = {
-    "training": 33,  # the loop 9, phases 5, stop, ranks, forward and backward 9, step 5, metrics 3, nothing to do 2
+    "training": 31,  # the loop 9, phases 5, stop, ranks, forward and backward 9, step 3, metrics 3, nothing to do 2
     "schedules": 3,  # the frame, the curve, and its progress
-    "optimizers": 7,  # lr is written 3, no average 1, the fused kernel 3
+    "optimizers": 9,  # lr is written 3, no average 1, the step 2, the fused kernel 3
     "data": 4,  # the stream, entered twice for its one batch, the batch's position, no mixing
     "clock": 4,  # what is due, the size of the batch twice, its position
     "seeding": 3,  # of the micro-batch

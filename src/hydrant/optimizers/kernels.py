@@ -28,14 +28,22 @@ if TYPE_CHECKING:
 KERNEL_FIELDS = ("foreach", "fused")
 """Fields of parameter groups that choose a kernel. They belong to the process, not to the state of an optimizer."""
 
-_FUSED_IF_SHARDED = frozenset((Adam, AdamW))
-_FUSED = _FUSED_IF_SHARDED | {SGD, Adagrad}
 _FOREACH_IF_SHARDED = frozenset((SGD, Adagrad, RMSprop, Adadelta, Adamax, ASGD, NAdam, RAdam))
 """Optimizers whose foreach operations DTensor has. It lacks Rprop's `_foreach_copy_`, for example."""
 
 _DENSE = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
 
 _Groups = Sequence[Mapping[str, Any]]
+
+_FUSED: Mapping[Any, Callable[[_Groups, Sequence[Tensor]], bool]] = {
+    Adam: lambda settings, parameters: True,
+    AdamW: lambda settings, parameters: True,
+    SGD: lambda settings, parameters: (  # see _begin_momentum
+        not any(map(is_sharded, parameters)) and not any(s.get("dampening") for s in settings)
+    ),
+    Adagrad: lambda settings, parameters: all(p.is_cpu and not is_sharded(p) for p in parameters),
+}
+"""Optimizers with a fused kernel, and whether it takes these arguments and parameters."""
 
 
 def with_fastest_kernel(
@@ -79,23 +87,18 @@ def _begin_momentum(optimizer: Any) -> None:
 
 def _kernel(factory: partial[Any], groups: _Groups, sparse: Collection[int]) -> dict[str, bool]:
     kind, settings = factory.func, (factory.keywords, *groups)
-    is_chosen = any(s.get(field) is not None for s in settings for field in KERNEL_FIELDS)
-    if is_chosen or any(s.get("differentiable") for s in settings):
+    chosen = [
+        s for s in settings if s.get("differentiable") or any(s.get(f) is not None for f in KERNEL_FIELDS)
+    ]
+    if chosen:
         return {}
     parameters = [p for group in groups for p in group["params"]]
-    has_shards = any(is_sharded(p) for p in parameters)
-    fuses = (
-        kind in (_FUSED_IF_SHARDED if has_shards else _FUSED) or getattr(kind, "fuses_adamw", False),
-        kind is not SGD or not any(s.get("dampening") for s in settings),  # see _begin_momentum
-        kind is not Adagrad or all(p.is_cpu for p in parameters),
-        not any(id(p) in sparse for p in parameters),
-        all(p.is_floating_point() for p in parameters),
-        # On the CPU, the kernels read memory without its strides.
-        all(any(p.is_contiguous(memory_format=f) for f in _DENSE) for p in local_tensors(parameters)),
-    )
-    if all(fuses):
+    fuses = _FUSED[kind](settings, parameters) if kind in _FUSED else getattr(kind, "fuses_adamw", False)
+    # On the CPU, the kernels read memory without its strides.
+    are_dense = (any(p.is_contiguous(memory_format=f) for f in _DENSE) for p in local_tensors(parameters))
+    if fuses and all(p.is_floating_point() and id(p) not in sparse for p in parameters) and all(are_dense):
         return {"fused": True}
-    return {"foreach": True} if has_shards and kind in _FOREACH_IF_SHARDED else {}
+    return {"foreach": True} if kind in _FOREACH_IF_SHARDED and any(map(is_sharded, parameters)) else {}
 
 
 def has_bfloat16(device: torch.device) -> bool:

@@ -1,5 +1,6 @@
 """Param groups: which parameters share fields, and the learning rates of models of different widths (muP)."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
@@ -120,34 +121,28 @@ def param_groups(
             no lr to scale, or the rule of muP does not fit the model.
     """
     titles = _match_patterns(patterns, list(named))
-    scales = _layer_scales(model, layer_decay, layer_decay_min_scale)
-    by_width = mup_scales(model, mup)
-    layers = {scale: layer for layer, scale in enumerate(sorted(set(scales.values())))}
-    undecayed: set[str] = set(getattr(model, "no_weight_decay", set)())
+    by_layer, by_width = _layer_scales(model, layer_decay, layer_decay_min_scale), mup_scales(model, mup)
+    undecayed = tuple[str, ...](getattr(model, "no_weight_decay", tuple)())
     groups: dict[tuple[object, ...], dict[str, Any]] = {}
     for name, parameter in named.items():
         pattern = titles.get(name)
-        rule = patterns[pattern] if pattern is not None else {}
+        rule = {} if pattern is None else patterns[pattern]
         fields = {key: value for key, value in rule.items() if key not in _PATTERN_FIELDS}
-        scale = rule.get("lr_scale") if pattern is not None else scales.get(name)
-        words = [pattern] if pattern is not None else [f"layer_{layers[scale]}"] if scale is not None else []
-        width_scale = 1.0
-        if name in by_width and not fields.keys() & {"lr"} and "lr_scale" not in rule:
-            role, width_scale = by_width[name]
-            words.append(role)
-            scale = width_scale * (1.0 if scale is None else scale)
-        if scale is not None:
+        # The scales of the lr, each with its word in the name of the group.
+        scales = [by_layer.get(name)] if pattern is None else [(pattern, rule.get("lr_scale"))]
+        scales += [by_width.get(name)] if rule.keys().isdisjoint({"lr", "lr_scale"}) else []
+        words = [scale[0] for scale in scales if scale]
+        if ratios := [scale[1] for scale in scales if scale and scale[1] is not None]:
             if lr is None:
                 reason = "there is none to scale, because this optimizer chooses its own"
                 raise ConfigError("optimizer.lr", reason)
-            fields["lr"] = fields.get("lr", lr) * scale
+            fields["lr"] = fields.get("lr", lr) * math.prod(ratios)
         if no_decay and "weight_decay" not in fields:
-            is_listed = any(fnmatch(name, wildcard) for wildcard in undecayed)
-            is_exempt = parameter.ndim <= 1 or name.endswith(".bias") or is_listed
+            is_exempt = parameter.ndim <= 1 or any(fnmatch(name, n) for n in ("*.bias", *undecayed))
             words.append("no_decay" if is_exempt else "decay")
             fields |= {"weight_decay": 0.0} if is_exempt else {}
         group = {"params": [], "name": "_".join(words) or "all", "pattern": pattern, **fields}
-        groups.setdefault((pattern, width_scale, *words), group)["params"].append(parameter)
+        groups.setdefault((pattern, *ratios, *words), group)["params"].append(parameter)
     return list(groups.values())
 
 
@@ -207,8 +202,8 @@ def _match_patterns(patterns: Mapping[str, Mapping[str, Any]], names: Sequence[s
     return titles
 
 
-def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> dict[str, float]:
-    """Return the scale of the lr by parameter name; nothing if `decay` is None."""
+def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> dict[str, tuple[str, float]]:
+    """Return the layer and the scale of the lr by parameter name; nothing if `decay` is None."""
     if decay is None:
         return {}
     check_value(f"{_KEY}.layer_decay", PositiveRatio, decay)
@@ -220,4 +215,5 @@ def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> di
         message = f"timm finds no layers in {type(model).__name__}"
         remedy = "give it a group_matcher, or patterns with lr_scale"
         raise ConfigError(f"{_KEY}.layer_decay", message, remedy=remedy)
-    return {name: scales[id(p)] for name, p in model.named_parameters() if id(p) in scales}
+    layers = {scale: (f"layer_{n}", scale) for n, scale in enumerate(sorted(set(scales.values())))}
+    return {name: layers[scales[id(p)]] for name, p in model.named_parameters() if id(p) in scales}

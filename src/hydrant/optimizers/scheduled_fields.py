@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -15,6 +15,7 @@ from hydrant.schedules import GroupSchedule, Plateau, Schedule
 
 AnySchedule = Schedule | Plateau | GroupSchedule
 Schedules = Mapping[str, Mapping[str, AnySchedule]]  # by optimizer and field
+_RatioAndBase = tuple[Callable[[int], float], float]
 
 
 @dataclass(frozen=True)
@@ -72,31 +73,29 @@ class FieldSchedules:
         pattern, _, wanted = configured_as.rpartition("/")
         chosen = [n for n, group in enumerate(groups) if pattern in ("", group.get("pattern"))]
         numbers = [numbers_of(group) for group in groups]
-        values = None
+        written: Sequence[Mapping[str, _RatioAndBase]]  # by field
         if isinstance(schedule, GroupSchedule):
             with prefix_error_keys(f"{schedule_key}."):
                 values = schedule.fields(optimizer)
-        written = [[wanted] * (wanted in of_group) for of_group in numbers] if values is None else values
+            written = [{field: (value, 1.0) for field, value in of_group.items()} for of_group in values]
+        else:
+            written = [{wanted: (schedule, n[wanted])} if wanted in n else {} for n in numbers]
         if not any(wanted in written[n] for n in chosen):
-            arguments = arguments_of(optimizer)
-            known = {field for n in chosen for field in numbers[n] if field.partition(".")[0] in arguments}
-            options = known if values is None else set(itertools.chain.from_iterable(values))
-            kind = type(optimizer).__name__ if values is None else "this scheduler"
-            remedy = suggestion(wanted, options, "It has").replace("It has:", "It has")
+            if isinstance(schedule, GroupSchedule):
+                kind, known = "this scheduler", set(itertools.chain.from_iterable(written))
+            else:
+                kind, arguments = type(optimizer).__name__, arguments_of(optimizer)
+                known = {f for n in chosen for f in numbers[n] if f.partition(".")[0] in arguments}
+            remedy = suggestion(wanted, known, "It has").replace("It has:", "It has")
             raise ConfigError(schedule_key, f"{kind} has no number {wanted!r} to schedule", remedy=remedy)
         for n in chosen:
-            for field in written[n]:
-                key, earlier = f"{name}.{n}.{field}", self.fields.get(f"{name}.{n}.{field}")
-                if earlier and earlier.configured_as == f"{groups[n].get('pattern')}/{configured_as}":
-                    continue  # the group has a separate schedule for this field
-                if earlier:
+            for field, (ratio, base) in written[n].items():
+                key, separate = f"{name}.{n}.{field}", f"{groups[n].get('pattern')}/{configured_as}"
+                if key not in self.fields:
+                    metric = _metric_name(name, groups, n, field)
+                    self.fields[key] = ScheduledField(optimizer, n, field, ratio, base, metric, configured_as)
+                elif self.fields[key].configured_as != separate:  # the group's own schedule of this field
                     raise ConfigError(schedule_key, f"{field} has a schedule already", remedy="remove one")
-                if values is None:
-                    ratio, base = cast("Callable[[int], float]", schedule), numbers[n][field]
-                else:
-                    ratio, base = values[n][field], 1.0
-                metric = _metric_name(name, groups, n, field)
-                self.fields[key] = ScheduledField(optimizer, n, field, ratio, base, metric, configured_as)
 
     def check(self, total_updates: int) -> None:
         """Compute every schedule at up to about 2,000 updates of the run.

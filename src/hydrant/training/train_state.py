@@ -353,19 +353,18 @@ class DataIdentity:
         is_cut_from_train = (
             now.validated_by.get("data.val") is None or now.validated_by.get("folds") is not None
         )
-        changed = dict[str, str]()
-        if self.samples:
-            changed["samples"] = changed_statistics(self.samples, now.samples, "the number of samples")
-        if self.statistics and now.statistics:
-            changed["statistics"] = changed_statistics(self.statistics, now.statistics)
+        learned, present = (
+            {f"class {number}": name for number, name in enumerate(names or ())}
+            for names in (self.class_names, now.class_names)
+        )
+        parts = {
+            "samples": (self.samples, now.samples, "the number of samples"),
+            "statistics": (self.statistics, now.statistics, "data"),
+            "class_names": (learned, present, ""),
+        }
+        changed = {name: changed_statistics(*part) for name, part in parts.items() if part[0] and part[1]}
         changed["data_files"] = ", ".join(f"data.{key}" for key in files)
-        if self.class_names and now.class_names:
-            names = (self.class_names, now.class_names)
-            learned, present = (
-                {f"class {number}": name for number, name in enumerate(part)} for part in names
-            )
-            changed["class_names"] = changed_statistics(learned, present, "")
-        differences = {name: text for name, text in changed.items() if text}
+        differences = {name: changed[name] for name in _CHANGED if changed.get(name)}
         is_another = self.validated_by and self.validated_by != now.validated_by
         if is_another or any(key != "train" or is_cut_from_train for key in files):
             differences["validated_by"] = ""

@@ -90,14 +90,14 @@ class Optimizers:
         )
         self._parameters = {name: entry.parameters for name, entry in entries.items()}
         self._all_parameters = [p for parameters in self._parameters.values() for p in parameters]
-        self._steps = {entry.optimizer: entry.step for entry in entries.values()}
-        self._custom_zero_grad = [o for o in self._steps if type(o).zero_grad is not Optimizer.zero_grad]
-        self._with_modes = [o for o in self._steps if kernels.has_modes(o)]
+        self.steps = {entry.optimizer: entry.step for entry in entries.values()}
+        self._custom_zero_grad = [o for o in self.steps if type(o).zero_grad is not Optimizer.zero_grad]
+        self._with_modes = [o for o in self.steps if kernels.has_modes(o)]
         self.mode_parameters = [p for o in self._with_modes for g in o.param_groups for p in g["params"]]
         """The weights of optimizers with modes."""
         self._set_train_weights(self._train_weights())
         self._passes = self._plan_passes()
-        self._with_closure = [o for o in self._steps if kernels.needs_closure(o)]
+        self._with_closure = [o for o in self.steps if kernels.needs_closure(o)]
         self.uses_closure = bool(self._with_closure)
         """Whether an optimizer evaluates the loss itself."""
         if self._with_closure:
@@ -129,7 +129,7 @@ class Optimizers:
         checks_norms = self.skips_non_finite and not self._precision.scales_loss
         if checks_norms and not torch.stack(list(norms.values())).isfinite().all():
             return Update(outcomes, stop, "not_finite", {})
-        return Update(outcomes, stop, "applied" if self._precision.step(self._steps) else "overflowed", norms)
+        return Update(outcomes, stop, "applied" if self._precision.step(self.steps) else "overflowed", norms)
 
     def backward(self, outcome: Outcome, weight: Tensor) -> None:
         """Add the gradients of `weight` (shape ()) times each loss to the parameters that follow this loss."""

@@ -124,8 +124,7 @@ def _prepare(
     optimizers = build_optimizers.make_optimizers(config, task, schedules, precision, compilation)
     optimizers.schedules.check(clock.total_updates)
     if parallel.splits_muon:
-        made = [entry.optimizer for entry in optimizers.entries.values()]
-        build_optimizers.check_split_steps(made, compiles_steps=compilation.compiles_steps)
+        build_optimizers.check_split_steps(optimizers.steps, compiles_steps=compilation.compiles_steps)
     build_optimizers.check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
         build_optimizers.check_saving(task, hooks)

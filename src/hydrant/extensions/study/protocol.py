@@ -410,10 +410,9 @@ class Protocol:
         text = f"Tuning of {' and '.join(self.keys)}{by}: {of_each}"
         if not (self.per_round and self.rounds):
             return f"{text}."
-        rounds = f"{self.rounds} round{'s' * (self.rounds != 1)} of {self.per_round} runs around the best one"
-        rounds += ", or beyond it if it is at an end,"
-        limit = f" while they fit into {TUNING_SHARE:.0%} of the budget" if self.budget.limits else ""
-        return f"{text}, then at most {rounds}{limit}: as many for each."
+        rounds = f"{self.rounds} round{'s' * (self.rounds != 1)} of {self.per_round} runs of each"
+        limit = f", while they fit into {TUNING_SHARE:.0%} of the budget" if self.budget.limits else ""
+        return f"{text}. Then at most {rounds}{limit}: around the best one, or beyond it if it is at an end."
 
     def _ends(self) -> list[str]:
         ends = ["when one contender is better than all others"]

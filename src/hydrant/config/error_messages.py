@@ -12,13 +12,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from yaml import YAMLError
 
 from hydrant.config.groups import options_with, own_words
-from hydrant.errors import (
-    ConfigError,
-    HydrantError,
-    nearest,
-    quoted,
-    suggestion,
-)
+from hydrant.errors import ConfigError, HydrantError, nearest, quoted, suggestion
 from hydrant.files.read_file import MAX_DEPTH, load_config
 
 _OVERRIDE = re.compile(r"Could not override '([^']+)'\.\s+To append to your config use [^=]*=(.*)")

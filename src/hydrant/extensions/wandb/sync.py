@@ -28,14 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.config.command_line import Flags
-from hydrant.errors import (
-    ConfigError,
-    FolderInUse,
-    HydrantError,
-    RecordError,
-    first_line,
-    near_folders,
-)
+from hydrant.errors import ConfigError, FolderInUse, HydrantError, RecordError, first_line, near_folders
 from hydrant.extensions.wandb import sdk
 from hydrant.extensions.wandb.tracker import ID_FILE, STAGING
 from hydrant.files.atomic_write import write_json

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.files.atomic_write import locked, replace_file, replacing
+from hydrant.files.on_disk import locked, replace_file, replacing
 
 NOTES = "my notes\n"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.files.user_files import BLOCK_BYTES, SMALL, digest_of, split_digests
+from hydrant.files.on_disk import BLOCK_BYTES, SMALL, digest_of, split_digests
 
 
 def test_a_digest_tells_contents_apart_and_not_names(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import io
 
 import pytest
 
-from hydrant.files import user_files
-from hydrant.files.user_files import as_csv
+from hydrant.files import on_disk
+from hydrant.files.on_disk import as_csv
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_other_values_stay_the_same(value: object) -> None:
 
 def test_a_text_in_many_rows_is_searched_for_secrets_once(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[str] = []
-    monkeypatch.setattr(user_files, "public", lambda text: searched.append(text) or text.upper())
+    monkeypatch.setattr(on_disk, "public", lambda text: searched.append(text) or text.upper())
     rows = [[n, name] for n in range(3) for name in ("cat", "dog")]
     assert as_csv(rows, end=" ") == "0,CAT 0,DOG 1,CAT 1,DOG 2,CAT 2,DOG "
     assert searched == ["cat", "dog"]

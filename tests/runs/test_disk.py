@@ -16,7 +16,7 @@ from run_folders import assert_same_state, rows, saved_updates, summary, trainin
 from training_runs import Train, run_command
 
 from hydrant.errors import ConfigError
-from hydrant.files.atomic_write import replace_file
+from hydrant.files.on_disk import replace_file
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.record import History, JsonLines
 from hydrant.training import loop

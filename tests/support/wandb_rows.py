@@ -13,7 +13,7 @@ from typing import Any
 from processes import descendants, wait_until_gone
 
 from hydrant.config.flat import flatten, group_choices
-from hydrant.files.atomic_write import write_json
+from hydrant.files.on_disk import write_json
 from hydrant.runs.folder import SUMMARY as SUMMARY_FILE
 from hydrant.runs.folder import RunFolder, read_options, read_overrides
 from hydrant.runs.record import read_metrics

@@ -16,7 +16,7 @@ from examples.papers.reproductions.finding import Row
 from examples.papers.reproductions.table import Reproduction
 from hydrant.extensions.compare.run import Run
 from hydrant.extensions.compare.sources import read_runs_by_path
-from hydrant.files.atomic_write import replace_file, write_json
+from hydrant.files.on_disk import replace_file, write_json
 from hydrant.files.read_file import read_json
 
 PROJECT = Path(__file__).resolve().parents[1]

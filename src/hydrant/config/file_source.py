@@ -16,8 +16,8 @@ from hydrant.config.command_line import SCHEME, expand_defaults, with_limits
 from hydrant.config.compose import take_replaced
 from hydrant.config.groups import hydrants_dirs, place_of
 from hydrant.errors import ConfigError, shown
+from hydrant.files.on_disk import check_regular, read_marked
 from hydrant.files.read_file import check_plain, load_config, reason_of
-from hydrant.files.user_files import check_regular, read_marked
 
 _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError,
            ArithmeticError)  # fmt: skip

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from hydrant.errors import ConfigError
+from hydrant.files.on_disk import read_marked
 from hydrant.files.read_file import load_config, reason_of
-from hydrant.files.user_files import read_marked
 from hydrant.installation import entry_points, named_packages
 
 

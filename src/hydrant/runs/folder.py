@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, JobFailed, RecordError, quoted
-from hydrant.files.atomic_write import write_json
+from hydrant.files.on_disk import write_json
 from hydrant.files.read_file import read_json, read_yaml
 from hydrant.records.files import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lock import LEASE, is_held

@@ -28,7 +28,7 @@ from hydrant.config.check import check
 from hydrant.config.flat import flatten, group_choices, is_neutral, redacted_yaml
 from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, log, typed_line
-from hydrant.files.atomic_write import replace_file
+from hydrant.files.on_disk import replace_file
 from hydrant.files.read_file import PlainLoader
 from hydrant.files.redaction import redacted
 from hydrant.records.files import Trial

@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost, why_no_folder
-from hydrant.files.user_files import open_regular
+from hydrant.files.on_disk import open_regular
 from hydrant.terminal.console import notice
 
 LEASE = ".lease"

@@ -17,9 +17,8 @@ from types import NoneType
 from typing import Any, BinaryIO
 
 from hydrant.errors import RecordError, first_line, log, naming, shown
-from hydrant.files.atomic_write import json_safe, json_text, replace_file, sync
+from hydrant.files.on_disk import json_safe, json_text, open_regular, replace_file, sync
 from hydrant.files.read_file import MAX_BYTES, check_plain, read_bytes
-from hydrant.files.user_files import open_regular
 from hydrant.records import parse_json
 from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, RunFolder
 from hydrant.runs.lock import check_held

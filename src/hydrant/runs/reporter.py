@@ -20,8 +20,7 @@ from hydrant.clock import Duration
 from hydrant.config.metric_keys import is_averaged
 from hydrant.data.splits import VAL
 from hydrant.errors import FolderLost, log, log_errors
-from hydrant.files.atomic_write import write_json
-from hydrant.files.user_files import as_csv
+from hydrant.files.on_disk import as_csv, write_json
 from hydrant.installation import commit, entry_points, version
 from hydrant.runs import folder as run_folder
 from hydrant.runs.job import Job, RunResult, identify, write_records

@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hydrant.errors import ConfigError, RecordError, quoted, shown
-from hydrant.files.atomic_write import replace_file
+from hydrant.files.on_disk import replace_file
 
 
 @dataclass(frozen=True)

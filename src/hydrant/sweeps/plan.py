@@ -21,10 +21,9 @@ from omegaconf import DictConfig
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, RecordError
-from hydrant.files.atomic_write import locked, replace_file, write_json
+from hydrant.files.on_disk import as_csv, locked, open_regular, replace_file, write_json
 from hydrant.files.read_file import read_json
 from hydrant.files.redaction import redacted
-from hydrant.files.user_files import as_csv, open_regular
 from hydrant.records.answers import RunProgress
 from hydrant.records.files import Command, Plan, PlannedJob
 from hydrant.runs import folder as run_folder

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from hydrant.errors import log
-from hydrant.files.atomic_write import json_safe
+from hydrant.files.on_disk import json_safe
 from hydrant.files.redaction import public, redacted
 from hydrant.installation import entry_points
 from hydrant.signals import urgent_text, urgent_texts

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from hydrant.files.user_files import as_csv
+from hydrant.files.on_disk import as_csv
 
 _EQUAL = 1e-8  # a smaller difference, as a part of the values, is rounding
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, HydrantError, log, typed_line
-from hydrant.files.atomic_write import replace_file
+from hydrant.files.on_disk import replace_file
 from hydrant.terminal.console import relative
 
 

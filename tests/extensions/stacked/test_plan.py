@@ -21,7 +21,7 @@ from hydrant.config.groups import group_options
 from hydrant.errors import ConfigError
 from hydrant.extensions.stacked import ONLY_ONE, Lanes, describe
 from hydrant.extensions.stacked import runs as _  # noqa: F401
-from hydrant.files.atomic_write import write_json
+from hydrant.files.on_disk import write_json
 from hydrant.files.plain_values import check_value
 from hydrant.runs.folder import RunFolder
 from hydrant.safety.targets import preload

@@ -14,7 +14,7 @@ from hydrant.errors import ConfigError
 from hydrant.extensions.compare.run import Run
 from hydrant.extensions.compare.sources import read_runs
 from hydrant.extensions.wandb.tracker import SUMMARY_KEYS
-from hydrant.files.atomic_write import write_json
+from hydrant.files.on_disk import write_json
 from hydrant.runs.folder import RunFolder
 from hydrant.trackers import RunIdentity
 

@@ -25,7 +25,7 @@ from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import combinations, compose, uncompiled
 from hydrant.config.flat import run_folder
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
-from hydrant.files.atomic_write import write_json
+from hydrant.files.on_disk import write_json
 from hydrant.files.plain_values import NotNegativeInt, PositiveInt, check_value
 from hydrant.records.answers import Answer
 from hydrant.runs.folder import SUMMARY, choices_in, missing_folders, remove_if_empty

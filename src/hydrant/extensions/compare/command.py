@@ -36,7 +36,7 @@ from hydrant.extensions.compare.run import FloatArray, Run, Series, as_text
 from hydrant.extensions.compare.sections import FIGURES
 from hydrant.extensions.compare.serialize import for_paper, to_brief, to_csv, to_dict, to_text
 from hydrant.extensions.compare.sources import Question, read_runs
-from hydrant.files.atomic_write import json_safe, replace_file
+from hydrant.files.on_disk import json_safe, replace_file
 from hydrant.files.plain_values import check_value
 from hydrant.installation import entry_points
 from hydrant.runs.folder import PICTURES, SWEEP_PLAN, RunStatus

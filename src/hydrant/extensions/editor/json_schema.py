@@ -29,10 +29,9 @@ from hydrant.config.command_line import PLURALS, Flags, writing_to
 from hydrant.config.groups import content_of, group_options, option_path
 from hydrant.config.instantiate import HYDRA_KEYS, type_hints_of
 from hydrant.errors import ConfigError
-from hydrant.files.atomic_write import replace_file
+from hydrant.files.on_disk import read_marked, replace_file
 from hydrant.files.plain_values import is_torch_class, limits_of
 from hydrant.files.read_file import MarkingLoader
-from hydrant.files.user_files import read_marked
 from hydrant.records.answers import Answer, ErrorLine
 from hydrant.safety.targets import LIBRARIES, lies_under, locate
 from hydrant.safety.trust import working_project

@@ -23,7 +23,7 @@ from hydrant.data import base
 from hydrant.data.in_memory import Augment, InMemorySource, tensor_reader
 from hydrant.data.splits import cut_part
 from hydrant.errors import ConfigError, DataError, HydrantError, log
-from hydrant.files.atomic_write import locked
+from hydrant.files.on_disk import locked
 from hydrant.files.plain_values import Positive
 from hydrant.files.read_file import load_config
 

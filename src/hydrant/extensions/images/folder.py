@@ -25,8 +25,8 @@ from hydrant.data.base import DamagedSamples, Data, Reader, check_normalization,
 from hydrant.data.dataset import make_parts, to_bytes
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.errors import ConfigError
+from hydrant.files.on_disk import check_regular, visible_files
 from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveRatio, Ratio
-from hydrant.files.user_files import check_regular, visible_files
 from hydrant.installation import require_extra
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from hydrant.data.in_memory import tensor_reader
 from hydrant.errors import ConfigError, DataError
 from hydrant.extensions.language import token_files
 from hydrant.extensions.language.tokenizers import Tokenizer, make_tokenizer
+from hydrant.files.on_disk import raise_limit
 from hydrant.files.plain_values import PositiveInt
-from hydrant.files.user_files import raise_limit
 
 
 def cut_documents(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hydrant.errors import ConfigError, DataError, typed_line
-from hydrant.files.atomic_write import remove, sync
-from hydrant.files.user_files import BLOCK_BYTES, SMALL, block_starts, check_regular
+from hydrant.files.on_disk import BLOCK_BYTES, SMALL, block_starts, check_regular, remove, sync
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

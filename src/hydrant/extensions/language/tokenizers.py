@@ -15,8 +15,8 @@ from annotated_types import Interval
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.extensions.language import token_files
+from hydrant.files.on_disk import encoding_error, visible_files
 from hydrant.files.plain_values import BetweenZeroAndOne, check_value
-from hydrant.files.user_files import encoding_error, visible_files
 from hydrant.installation import require_extra
 from hydrant.records.answers import Answer
 from hydrant.terminal.console import show_activity, tell

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hydrant.errors import ConfigError
-from hydrant.files.atomic_write import open_beside
+from hydrant.files.on_disk import open_beside
 from hydrant.files.plain_values import PositiveInt
 from hydrant.sweeps.executors.base import Ended, Executor, StopSignal, Unit, UnitsEnded
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated, forward_signals

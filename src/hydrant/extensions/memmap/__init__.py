@@ -16,8 +16,8 @@ from hydrant.data.dataset import make_parts, map_style_source
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError, DataError, typed_line
+from hydrant.files.on_disk import check_regular
 from hydrant.files.plain_values import NotNegativeInt
-from hydrant.files.user_files import check_regular
 
 _AS_TORCH = {"uint16": np.int64, "uint32": np.int64}
 """Integer types that torch's embeddings refuse, with a type that holds the same integers."""

@@ -15,8 +15,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import log, shown
-from hydrant.files.atomic_write import locked
-from hydrant.files.user_files import as_csv
+from hydrant.files.on_disk import as_csv, locked
 from hydrant.installation import require_extra
 from hydrant.trackers import NoAnswerError, NullTracker, RunIdentity, call_with_timeout, keep_id, read_id
 

@@ -26,9 +26,8 @@ from hydrant.data.base import rounded
 from hydrant.data.in_memory import tensor_reader
 from hydrant.errors import ConfigError, DataError, unknown_name
 from hydrant.extensions.predict.arrays import NUMBERS, TARGET, TENSOR_FILES, Arrays, predict, read_inputs
-from hydrant.files.atomic_write import json_safe, replacing
+from hydrant.files.on_disk import as_csv, json_safe, replacing, visible_files
 from hydrant.files.plain_values import PositiveInt, check_value
-from hydrant.files.user_files import as_csv, visible_files
 from hydrant.interface import data_frame
 from hydrant.runs.load import SavedRun
 from hydrant.terminal.console import Progress, emit, notice, output_status

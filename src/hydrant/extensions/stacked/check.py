@@ -25,7 +25,7 @@ from hydrant.extensions.stacked.forward import plain_attributes
 from hydrant.extensions.stacked.lanes import CannotStack, flat_numbers, named_tensors
 from hydrant.extensions.stacked.optimizer import ELEMENTWISE
 from hydrant.extensions.stacked.stack import Stack
-from hydrant.files.user_files import raise_limit
+from hydrant.files.on_disk import raise_limit
 from hydrant.schedules import Plateau
 from hydrant.sweeps.preflight import config_error, program_of, without_repetitions
 from hydrant.training.compilation import Eager

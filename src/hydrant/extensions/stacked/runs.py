@@ -16,7 +16,7 @@ from hydrant.errors import Interrupted
 from hydrant.extensions.stacked.check import prepare_like
 from hydrant.extensions.stacked.forward import LaneCompilation
 from hydrant.extensions.stacked.stack import Stack
-from hydrant.files.user_files import raise_limit
+from hydrant.files.on_disk import raise_limit
 from hydrant.runs.execute import (
     Session,
     already_finished,

@@ -21,7 +21,7 @@ from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, quoted, shown
 from hydrant.extensions.study.trials import RUNS, Budget
 from hydrant.extensions.study.verdict import Rule, detectable_effect, min_pairs, question
-from hydrant.files.user_files import read_marked
+from hydrant.files.on_disk import read_marked
 from hydrant.records.files import Objective
 
 Setting = tuple[str, ...]

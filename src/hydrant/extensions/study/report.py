@@ -18,7 +18,7 @@ from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.rounds import FreshSeeds, Tuned, Tuning
 from hydrant.extensions.study.trials import CPU, RESULT, RUNS, WALL, Trials, read_study
 from hydrant.extensions.study.verdict import Standing, estimate, spread
-from hydrant.files.atomic_write import replace_file, write_json
+from hydrant.files.on_disk import replace_file, write_json
 from hydrant.installation import tell_listeners
 from hydrant.runs.folder import runs_of_sweep
 from hydrant.terminal import text

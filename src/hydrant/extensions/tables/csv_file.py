@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 import numpy as np
 
 from hydrant.errors import ConfigError, DataError, no_file, shown, suggestion, typed_line
-from hydrant.files.user_files import encoding_error, is_number
+from hydrant.files.on_disk import encoding_error, is_number
 from hydrant.terminal.text import shell_line
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, FolderInUse, HydrantError, RecordError, first_line, near_folders
 from hydrant.extensions.wandb import sdk
 from hydrant.extensions.wandb.tracker import ID_FILE, STAGING
-from hydrant.files.atomic_write import write_json
+from hydrant.files.on_disk import write_json
 from hydrant.files.plain_values import Positive, PositiveInt, check_value
 from hydrant.files.read_file import read_bytes, read_json
 from hydrant.records.answers import Answer

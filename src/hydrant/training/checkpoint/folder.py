@@ -10,8 +10,7 @@ from typing import Any
 
 from hydrant.clock import Interval
 from hydrant.errors import CheckpointError, ConfigError, log, near_folders, quoted, typed_line
-from hydrant.files.atomic_write import remove, sync
-from hydrant.files.user_files import check_regular
+from hydrant.files.on_disk import check_regular, remove, sync
 from hydrant.records import check_type, parse_json
 from hydrant.records.files import Manifest
 

@@ -30,8 +30,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from hydrant.errors import CheckpointError, first_line, typed_line
-from hydrant.files.atomic_write import remove
-from hydrant.files.user_files import check_regular
+from hydrant.files.on_disk import check_regular, remove
 from hydrant.optimizers.kernels import is_sharded, local_tensors
 from hydrant.records import check_type
 from hydrant.training.checkpoint.folder import MANIFEST, TRAINING, Manifest, read_manifest, seal, write_text

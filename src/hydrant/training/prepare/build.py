@@ -19,7 +19,7 @@ from hydrant.data import Data, StreamSpec
 from hydrant.data import splits as data_splits
 from hydrant.data.base import Mixing, changed_statistics
 from hydrant.errors import ConfigError, log
-from hydrant.files.user_files import split_digests
+from hydrant.files.on_disk import split_digests
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.extensions.editor.json_schema import JsonSchema, meanings, schemas
-from hydrant.records import files
+from hydrant.records import Summary
 
 PAGES = Path("docs/reference/json.md"), Path("docs/reference/run-folder.md")
 _BEGIN, _END = "<!-- generated -->", "<!-- end of generated -->"
@@ -19,7 +19,7 @@ def with_tables(text: str, page: Path) -> str:
         answers = [item for item in schemas().items() if "$schema" in item[1]]  # not the schemas of files
         sections = [f"## {name}\n\n{_section(schema)}" for name, schema in answers]
     else:
-        rows = [f"| `{name}` | {meaning} |" for name, meaning in meanings(files.Summary).items()]
+        rows = [f"| `{name}` | {meaning} |" for name, meaning in meanings(Summary).items()]
         sections = ["\n".join(["| key | content |", "| --- | --- |", *rows])]
     before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]
     return "\n\n".join([before + _BEGIN, *sections, _END]) + after

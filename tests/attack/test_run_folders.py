@@ -26,7 +26,7 @@ from tiny_runs import TINY
 from hydrant import cli
 from hydrant.commands import registry
 from hydrant.errors import RecordError
-from hydrant.records.files import Plan, PlannedJob
+from hydrant.records import Plan, PlannedJob
 from hydrant.sweeps.plan import write_plan
 
 FILES = {"summary.json": "json", "config.yaml": "yaml", "metrics.jsonl": "lines", "schedule.json": "json",

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hydrant.errors import RecordError
 from hydrant.files.read_file import MAX_DEPTH, read_json, read_yaml
-from hydrant.records.files import Count
+from hydrant.records import Count
 
 
 class Best(Struct):

@@ -12,7 +12,7 @@ import pytest
 from repository import ROOT
 
 EDITS = {
-    "records/files.py": [
+    "records.py": [
         ("        perf: median speed", "        joules: of all updates\n        perf: median speed"),
         (
             "    pruned: bool | None = None\n",

@@ -13,7 +13,7 @@ from sweeps import LAUNCHERS
 from training_runs import Train, UserModule, command
 
 from hydrant import cli
-from hydrant.records.files import Plan, PlannedJob
+from hydrant.records import Plan, PlannedJob
 from hydrant.sweeps.plan import write_plan
 from hydrant.terminal.console import say
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hydrant.records.files import Plan, PlannedJob
+from hydrant.records import Plan, PlannedJob
 from hydrant.sweeps.plan import write_plan
 
 

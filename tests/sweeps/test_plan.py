@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hydrant.errors import ConfigError
-from hydrant.records.files import Plan
+from hydrant.records import Plan
 from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN, SWEEP_TABLE
 from hydrant.sweeps.grid import Sweep
 from hydrant.sweeps.plan import SweepFiles, write_plan

@@ -19,7 +19,7 @@ from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.records.files import Plan, PlannedJob
+from hydrant.records import Plan, PlannedJob
 from hydrant.sweeps import grid
 from hydrant.sweeps.plan import write_plan
 from hydrant.sweeps.preflight import config_error, prepare_all, trained_elsewhere

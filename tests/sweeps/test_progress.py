@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from run_states import sweep_in_all_states
 
-from hydrant.records.files import Plan, PlannedJob
+from hydrant.records import Plan, PlannedJob
 from hydrant.runs import lock
 from hydrant.runs.lock import shared, this_machine
 from hydrant.sweeps.grid import Sweep

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hydrant.config.schema import REPETITIONS
-from hydrant.records.answers import RunProgress
+from hydrant.records import RunProgress
 from hydrant.runs.folder import choices_in
 from hydrant.sweeps.results_table import MAX_PRINTED, best_run, closing_fields, differing_choices, print_runs
 

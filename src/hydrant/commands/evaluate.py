@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hydrant.config.command_line import Flags
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.runs.folder import named_run
 from hydrant.terminal.console import tell
 from hydrant.terminal.text import number

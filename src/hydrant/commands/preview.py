@@ -12,7 +12,7 @@ from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import combinations, compose
 from hydrant.installation import tell_listeners
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.terminal.console import answer, say, wants_json
 from hydrant.terminal.text import number, sparkline
 

@@ -69,7 +69,7 @@ SAVED_RUN, ONE_RUN = "data|precision|task", "(?!sweep$|hydra/).*"
 # fmt: off
 _COMMANDS = (
     Command("train", "train a model, or a sweep of them with --multirun", section="Start", groups=".*", writes=True,
-            answers=("hydrant.records.answers:Train", "hydrant.records.answers:Sweep")),
+            answers=("hydrant.records:Train", "hydrant.records:Sweep")),
     Command("preview", "show the schedules, groups and size of a config without training", section="Start",
             groups=ONE_RUN),
     Command("status", "show the progress of a sweep's runs", section="Look", runs_own_code=False),

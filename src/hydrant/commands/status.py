@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
-from hydrant.records.answers import Answer, RunProgress
+from hydrant.records import Answer, RunProgress
 from hydrant.runs.folder import SWEEP_PLAN, is_run_folder, newest_folders
 from hydrant.sweeps.plan import sweep_progress, usable_plan
 from hydrant.sweeps.results_table import by_urgency, print_runs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.safety import trust
 from hydrant.terminal.console import tell
 

@@ -18,7 +18,7 @@ from typing import Any
 from hydrant.errors import ConfigError, JobFailed, RecordError, quoted
 from hydrant.files.on_disk import write_json
 from hydrant.files.read_file import read_json, read_yaml
-from hydrant.records.files import HydraSettings, SavedConfig, Summary
+from hydrant.records import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lock import LEASE, is_held
 from hydrant.terminal.text import number
 from hydrant.training.checkpoint.folder import CHECKPOINTS, newest_checkpoint

@@ -31,7 +31,7 @@ from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, loca
 from hydrant.files.on_disk import replace_file
 from hydrant.files.read_file import PlainLoader
 from hydrant.files.redaction import redacted
-from hydrant.records.files import Trial
+from hydrant.records import Trial
 from hydrant.runs.folder import CONFIG, HYDRA, HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS, LOG, RunStatus
 from hydrant.runs.log_setup import log_to
 from hydrant.terminal.console import notice, relative, say_error

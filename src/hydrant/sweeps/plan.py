@@ -24,8 +24,7 @@ from hydrant.errors import ConfigError, RecordError
 from hydrant.files.on_disk import as_csv, locked, open_regular, replace_file, write_json
 from hydrant.files.read_file import read_json
 from hydrant.files.redaction import redacted
-from hydrant.records.answers import RunProgress
-from hydrant.records.files import Command, Plan, PlannedJob
+from hydrant.records import Command, Plan, PlannedJob, RunProgress
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
 from hydrant.runs.lock import is_held, is_in_use, locking_process, locks, note_no_lock, shared, this_machine

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hydrant.config.metric_keys import differing_definitions
 from hydrant.files.redaction import public
 from hydrant.installation import entry_points
-from hydrant.records.answers import RunProgress
+from hydrant.records import RunProgress
 from hydrant.runs.folder import SWEEP_PICTURE, SWEEP_TABLE, RunStatus
 from hydrant.terminal.console import console, format_duration, has_style, relative, say
 from hydrant.terminal.text import align_columns, format_metric, number

@@ -1,7 +1,7 @@
 """Print to stdout: lines for people, data for programs. Print to stderr: notices. Lost output ends no run.
 
 rich is imported only where there is a terminal. With `--json`, stdout has one JSON object, the command's
-answer; an error, as such an object, and what else is printed go to stderr. `hydrant.records.answers` has the records
+answer; an error, as such an object, and what else is printed go to stderr. `hydrant.records` has the records
 of the answers. `VERSION` changes when a field changes its meaning or is removed; new fields do not change it.
 """
 

@@ -18,8 +18,7 @@ from hydrant.data import PositionedSource, PositionedStream, Source
 from hydrant.data.base import changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, first_few, log, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS, is_sharded
-from hydrant.records import check_type
-from hydrant.records.files import Best
+from hydrant.records import Best, check_type
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import TRAINING
 from hydrant.training.metrics import merge_meters

@@ -22,7 +22,7 @@ from hydrant.data.splits import Split, validation_splits
 from hydrant.errors import ConfigError, first_few, suggestion
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
-from hydrant.records.files import Count, Digits, Seconds, Size
+from hydrant.records import Count, Digits, Seconds, Size
 from hydrant.trackers import Histogram
 from hydrant.training.compilation import Compilation
 from hydrant.training.distributed.ddp import Collective, RankBuffers

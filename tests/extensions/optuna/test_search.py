@@ -21,7 +21,7 @@ from training_runs import command, run_command
 
 from hydrant import cli
 from hydrant.extensions.optuna.trials import open_storage
-from hydrant.records.files import Objective
+from hydrant.records import Objective
 
 BRIEF = ("tracker=local", "duration=300", "log_every=10", "eval_every=100", "save_every=100", "model.hidden=[16]",
          "name=study", "sweep=optuna", "hydra.sweeper.n_trials=3", "hydra/sweeper/sampler=random",

@@ -11,7 +11,7 @@ from tiny_runs import tiny_job
 
 from hydrant.errors import ConfigError
 from hydrant.extensions.optuna.trials import JOURNAL, PendingTrial, Search, Trials, open_storage
-from hydrant.records.files import Objective, Trial
+from hydrant.records import Objective, Trial
 
 
 def value_of(trial: PendingTrial) -> float:

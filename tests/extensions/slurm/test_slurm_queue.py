@@ -8,7 +8,7 @@ import pytest
 
 from hydrant import cli
 from hydrant.extensions.slurm import CannotStop, Slurm, queued
-from hydrant.records.files import Plan
+from hydrant.records import Plan
 from hydrant.sweeps.plan import write_plan
 
 

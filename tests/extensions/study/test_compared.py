@@ -12,7 +12,7 @@ from hydrant.extensions.compare.comparison import Comparison, compare
 from hydrant.extensions.compare.serialize import for_paper, to_brief, to_text
 from hydrant.extensions.compare.sources import Question, read_runs
 from hydrant.extensions.study.report import read_earlier
-from hydrant.records.files import Plan, PlannedJob
+from hydrant.records import Plan, PlannedJob
 from hydrant.sweeps.plan import write_plan
 
 ACCURACIES = {"adamw": [0.90, 0.91, 0.89, 0.90, 0.92], "sgd": [0.80, 0.82, 0.80, 0.79, 0.81]}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from hydrant.records.files import Plan, PlannedJob
+from hydrant.records import Plan, PlannedJob
 from hydrant.sweeps.plan import write_plan
 
 if TYPE_CHECKING:

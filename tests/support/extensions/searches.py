@@ -7,7 +7,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from repository import conf_files
 
 from hydrant.extensions.optuna.trials import Search, Space, read_space
-from hydrant.records.files import Objective
+from hydrant.records import Objective
 
 OBJECTIVE = Objective("val/accuracy", "max")
 

@@ -27,7 +27,7 @@ from hydrant.config.flat import run_folder
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.files.on_disk import write_json
 from hydrant.files.plain_values import NotNegativeInt, PositiveInt, check_value
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.runs.folder import SUMMARY, choices_in, missing_folders, remove_if_empty
 from hydrant.runs.reporter import describe_environment
 from hydrant.safety.targets import preload_paths

@@ -38,7 +38,7 @@ from hydrant.extensions.compare.verdict import (
     of_one_quantity,
 )
 from hydrant.installation import entry_points
-from hydrant.records.answers import SweepVerdict
+from hydrant.records import SweepVerdict
 from hydrant.runs.folder import RunStatus
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice

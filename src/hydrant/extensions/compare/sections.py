@@ -21,7 +21,7 @@ from hydrant.extensions.compare.run import Run, differing_settings, label
 from hydrant.extensions.compare.sources import Question
 from hydrant.extensions.compare.tuning import LR, Line, Sensitivity, Tuning
 from hydrant.extensions.compare.verdict import Factorial
-from hydrant.records.files import Objective
+from hydrant.records import Objective
 from hydrant.terminal.text import digits_of, interval, number
 
 

@@ -17,7 +17,7 @@ from hydrant.extensions.compare.ranking import best_first
 from hydrant.extensions.compare.run import Run, label
 from hydrant.extensions.compare.statistics import CONFIDENCE, SIGNIFICANCE
 from hydrant.files.on_disk import as_csv, json_safe
-from hydrant.records.answers import Answer, SweepVerdict
+from hydrant.records import Answer, SweepVerdict
 from hydrant.terminal.console import is_terminal
 from hydrant.terminal.text import align_columns, digits_of, interval, number
 

@@ -31,7 +31,7 @@ from hydrant.errors import CompileError, CompileMismatch, ConfigError, location,
 from hydrant.extensions.compile import checks
 from hydrant.extensions.compile.compiled_task import backend_names, missing_package
 from hydrant.optimizers.kernels import exceeds_distance
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.sweeps.fork_server.call import ProcessDied, check_num_updates, run_isolated
 from hydrant.terminal.console import emit, notice, tell
 from hydrant.training.compilation import Incident

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, nearest, unknown_name
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.terminal.console import emit, tell
 
 

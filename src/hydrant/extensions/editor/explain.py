@@ -16,7 +16,7 @@ from hydrant.extensions.editor.foreign_words import own_words
 from hydrant.extensions.editor.json_schema import Key, first_comment, known, read_option
 from hydrant.files.on_disk import read_marked
 from hydrant.files.plain_values import describe
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.terminal.console import emit, tell
 from hydrant.terminal.text import align_columns
 

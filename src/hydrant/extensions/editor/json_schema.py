@@ -32,7 +32,7 @@ from hydrant.errors import ConfigError
 from hydrant.files.on_disk import read_marked, replace_file
 from hydrant.files.plain_values import is_torch_class, limits_of
 from hydrant.files.read_file import MarkingLoader
-from hydrant.records.answers import Answer, ErrorLine
+from hydrant.records import Answer, ErrorLine
 from hydrant.safety.targets import LIBRARIES, lies_under, locate
 from hydrant.safety.trust import working_project
 from hydrant.terminal.console import relative, tell

@@ -17,7 +17,7 @@ from hydrant.config.command_line import Flags, writing_to
 from hydrant.data.base import ON_HOST
 from hydrant.errors import ConfigError, HydrantError, check_known, typed_line
 from hydrant.installation import require_extra
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.runs.folder import EXPORT, named_run
 from hydrant.runs.load import SavedRun, open_run
 from hydrant.terminal.console import relative, tell

@@ -19,7 +19,7 @@ from hydrant.commands.trust import described
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, first_few, naming, typed_line
 from hydrant.installation import NAME, requirement, version
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.safety.trust import trust, trusted_projects
 from hydrant.terminal.console import notice, tell
 

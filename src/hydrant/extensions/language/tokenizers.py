@@ -18,7 +18,7 @@ from hydrant.extensions.language import token_files
 from hydrant.files.on_disk import encoding_error, visible_files
 from hydrant.files.plain_values import BetweenZeroAndOne, check_value
 from hydrant.installation import require_extra
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.terminal.console import show_activity, tell
 
 SEPARATOR_TEXT = "<|endoftext|>"

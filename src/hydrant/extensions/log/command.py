@@ -14,7 +14,7 @@ from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import HydrantError, RecordError
 from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.installation import entry_points
-from hydrant.records.answers import Answer, RunProgress
+from hydrant.records import Answer, RunProgress
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, modified
 from hydrant.sweeps.plan import sweep_progress, usable_plan

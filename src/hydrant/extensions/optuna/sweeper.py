@@ -17,7 +17,7 @@ from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt
 from hydrant.files.redaction import redacted
 from hydrant.installation import require_extra
-from hydrant.records.files import Objective
+from hydrant.records import Objective
 from hydrant.runs.folder import RunFolder, RunStatus, read_overrides, remove_if_empty, runs_of_sweep
 from hydrant.runs.job import RunResult, report_part
 from hydrant.runs.lock import exclusive

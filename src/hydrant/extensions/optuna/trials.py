@@ -32,7 +32,7 @@ from hydrant.config.flat import flatten, is_neutral
 from hydrant.config.instantiate import as_config_error, check_arguments
 from hydrant.errors import ConfigError, first_line, log_errors
 from hydrant.files.redaction import redacted
-from hydrant.records.files import Objective, Trial
+from hydrant.records import Objective, Trial
 from hydrant.runs.folder import choices_in
 from hydrant.runs.job import Job
 from hydrant.safety.targets import locate, target_nodes

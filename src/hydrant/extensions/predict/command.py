@@ -12,7 +12,7 @@ from hydrant.errors import ConfigError
 from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.interface import known_arguments
 from hydrant.interface.run import Run, Weights
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.terminal.console import answer, relative, tell, wants_json
 
 if TYPE_CHECKING:

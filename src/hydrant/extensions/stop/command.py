@@ -20,7 +20,7 @@ from typing import Literal
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.config.hydra_guard import class_of
 from hydrant.errors import ConfigError, shown
-from hydrant.records.answers import Answer
+from hydrant.records import Answer
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
 from hydrant.runs.lock import is_in_use, leasing_process, locking_process, locks
 from hydrant.safety.targets import exporting_packages, lies_under

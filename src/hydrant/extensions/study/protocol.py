@@ -22,7 +22,7 @@ from hydrant.errors import ConfigError, quoted, shown
 from hydrant.extensions.study.trials import RUNS, Budget
 from hydrant.extensions.study.verdict import Rule, detectable_effect, min_pairs, question
 from hydrant.files.on_disk import read_marked
-from hydrant.records.files import Objective
+from hydrant.records import Objective
 
 Setting = tuple[str, ...]
 """A value of each tuned key, in the order of the keys."""

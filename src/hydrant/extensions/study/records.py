@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from hydrant.records.answers import EndedSweep
-from hydrant.records.files import Amount, Count, Record
+from hydrant.records import Amount, Count, EndedSweep, Record
 
 Probability = Annotated[float, Meta(gt=0, lt=1)]
 Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*$")]

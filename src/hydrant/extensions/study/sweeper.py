@@ -30,7 +30,7 @@ from hydrant.extensions.study.trials import RUNS, BudgetSpent, Trials, read_budg
 from hydrant.extensions.study.verdict import Rule
 from hydrant.files.plain_values import BetweenZeroAndOne, NotNegativeInt, Positive, PositiveInt
 from hydrant.files.redaction import redacted
-from hydrant.records.files import Objective
+from hydrant.records import Objective
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.executors.base import SweepJob

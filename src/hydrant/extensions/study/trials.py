@@ -18,7 +18,7 @@ from hydrant.errors import ConfigError, JobFailed, NonFiniteError
 from hydrant.extensions.study.records import Protocol, StudyFile
 from hydrant.extensions.study.verdict import Rule, failure, find_verdict, judge, question, why_it_ended
 from hydrant.files.read_file import read_json
-from hydrant.records.answers import SweepVerdict
+from hydrant.records import SweepVerdict
 from hydrant.runs.folder import RunFolder, RunStatus, choices_in, runs_of_sweep
 from hydrant.runs.record import read_metrics
 from hydrant.sweeps.executors.base import SweepJob

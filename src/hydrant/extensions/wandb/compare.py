@@ -25,8 +25,7 @@ from hydrant.extensions.compare.run import (
 from hydrant.extensions.wandb.sdk import access_problem, sdk_session
 from hydrant.files.read_file import check_plain
 from hydrant.installation import require_extra
-from hydrant.records import check_type
-from hydrant.records.files import Summary
+from hydrant.records import Summary, check_type
 from hydrant.runs.folder import RunStatus, choices_in, status_of
 
 FIELDS = {"group": "group", "job_type": "jobType", "name": "displayName", "state": "state", "sweep": "sweep",

@@ -34,8 +34,7 @@ from hydrant.extensions.wandb.tracker import ID_FILE, STAGING
 from hydrant.files.on_disk import write_json
 from hydrant.files.plain_values import Positive, PositiveInt, check_value
 from hydrant.files.read_file import read_bytes, read_json
-from hydrant.records.answers import Answer
-from hydrant.records.files import Record
+from hydrant.records import Answer, Record
 from hydrant.runs.folder import ROOTS, SUMMARY, RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.runs.record import read_metrics

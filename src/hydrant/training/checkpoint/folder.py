@@ -11,8 +11,7 @@ from typing import Any
 from hydrant.clock import Interval
 from hydrant.errors import CheckpointError, ConfigError, log, near_folders, quoted, typed_line
 from hydrant.files.on_disk import check_regular, remove, sync
-from hydrant.records import check_type, parse_json
-from hydrant.records.files import Manifest
+from hydrant.records import Manifest, check_type, parse_json
 
 MANIFEST = "manifest.json"
 TRAINING = "training.json"  # every checkpoint has it

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import pickle
-import re
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from functools import cache
@@ -37,16 +36,22 @@ _groups = cache(group_options)
 
 
 def _read_once(repository: ConfigRepository, config_path: str) -> Any:
-    if config_path not in _read:
-        _read[config_path] = _READ(repository, config_path)
-    return _read[config_path]
+    if config_path in _read:
+        return _read[config_path]
+    content = _READ(repository, config_path)
+    if not config_path.startswith("experiment"):  # what is read of one depends on the options that replace its own
+        _read[config_path] = content
+    return content
 
 
 def _merge_once(loader: ConfigLoaderImpl, defaults: Sequence[Any], repo: Any) -> DictConfig:
     """Merge the files of a defaults list, or take them from an earlier config of the same files."""
     if (key := f"{defaults}") not in _merged:
         repo.cache = deepcopy(repo.cache)  # merging changes what was read
-        _merged[key] = pickle.dumps(_MERGE(loader, defaults, repo))
+        merged = _MERGE(loader, defaults, repo)
+        if "experiment/" in key:
+            return merged
+        _merged[key] = pickle.dumps(merged)
     return pickle.loads(_merged[key])
 
 
@@ -124,8 +129,7 @@ class SharingComposer(Composer):
 
     def load(self, overrides: Iterable[str], mode: RunMode) -> DictConfig:
         words = list(overrides)
-        # What is read of an experiment depends on the options that replace its own.
-        if not self._has_hydrants_files() or re.search("experiment|searchpath", f"{words}"):
+        if not self._has_hydrants_files() or "searchpath" in f"{words}":
             return super().load(words, mode)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ConfigRepository, "load_config", _read_once)

@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ def wandb_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     monkeypatch.setattr(sys, "exit", sys.exit)  # a run that a test leaves open leaves its hooks and variables
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     stop_wandb()  # another test may have started it with other settings
+    # The SDK looks five times a second whether wandb-core has started.
+    monkeypatch.setattr("wandb.sdk.lib.service.service_port_file._SLEEP", lambda _: time.sleep(0.01))
     yield home
     stop_wandb()
     for name in _wandb_variables():

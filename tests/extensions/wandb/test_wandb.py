@@ -237,7 +237,7 @@ def test_a_run_stopped_in_a_terminal_and_continued_sends_each_row_once(
     signum: signal.Signals, wandb_server: WandbServer, workdir: Path
 ) -> None:
     """Ctrl-C reaches the processes of the SDK too, which must send the rest."""
-    words = ("tracker=wandb", "duration=2000", "log_every=50", "save_every=150", "eval_every=null",
+    words = ("tracker=wandb", "duration=1000", "log_every=50", "save_every=150", "eval_every=null",
              "histogram_every=null", "averaging=none")  # fmt: skip
     job, printed = tiny_job(workdir / "outputs" / "run", *words), workdir / "printed"
 
@@ -259,7 +259,7 @@ def test_a_run_stopped_in_a_terminal_and_continued_sends_each_row_once(
     assert printed.read_text() == ""
     sent = [row["num_updates"] for row in wandb_server.only_run().history if "train/loss" in row]
     logged = [row["num_updates"] for row in read_metrics(job.folder) if "train/loss" in row]
-    assert sent == logged == [*range(50, 2001, 50)]
+    assert sent == logged == [*range(50, 1001, 50)]
 
 
 def test_lost_rows_are_found_by_their_order_if_the_clock_was_set_back(

@@ -39,7 +39,8 @@ def _read_once(repository: ConfigRepository, config_path: str) -> Any:
     if config_path in _read:
         return _read[config_path]
     content = _READ(repository, config_path)
-    if not config_path.startswith("experiment"):  # what is read of one depends on the options that replace its own
+    # What is read of an experiment depends on the options that replace its own.
+    if not config_path.startswith("experiment"):
         _read[config_path] = content
     return content
 

@@ -56,7 +56,9 @@ def test_auto_leaves_headroom(free: float, size: int, train: Train, monkeypatch:
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda value, _: fractions.append(value)
     )
-    monkeypatch.setattr(micro_batch, "leave_headroom", lambda _: leave_headroom(torch.device("cuda", 0)))
+    monkeypatch.setattr(
+        micro_batch.costs, "leave_headroom", lambda _: leave_headroom(torch.device("cuda", 0))
+    )
     assert saved_size(train(*LIMITED_RUN, "+model.train_limit=0", "micro_batch_size=auto")) == size
     assert fractions[-1] == 0.9
     assert min(fractions) == pytest.approx(0.91 * free / total)

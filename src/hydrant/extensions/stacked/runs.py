@@ -17,14 +17,7 @@ from hydrant.extensions.stacked.check import prepare_like
 from hydrant.extensions.stacked.forward import LaneCompilation
 from hydrant.extensions.stacked.stack import Stack
 from hydrant.files.on_disk import raise_limit
-from hydrant.runs.execute import (
-    Session,
-    already_finished,
-    execute,
-    prepare_start,
-    start_failure,
-    timeout_seconds,
-)
+from hydrant.runs import execute
 from hydrant.runs.folder import LOG
 from hydrant.runs.job import Job, RunResult, unexpected_failure
 from hydrant.runs.lock import exclusive
@@ -48,11 +41,11 @@ _REMEDY = "Train fewer runs at once: hydra.launcher.lanes=<number>"
 def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
     """Run jobs of the same program at once; return their results. A single job runs as by `execute`."""
     if len(jobs) == 1:
-        return [execute(jobs[0])]
+        return [execute.execute(jobs[0])]
     raise_limit()
     world = World.from_launcher()
     lanes = [RunLane(job, world) for job in jobs]
-    with world.process_group(timeout_seconds(jobs[0].config)), log_to_terminal():
+    with world.process_group(execute.timeout_seconds(jobs[0].config)), log_to_terminal():
         try:
             _train(lanes)
         except KeyboardInterrupt as error:  # before the handler of StopRequest is set, or a second Ctrl-C
@@ -82,7 +75,7 @@ class RunLane:
         self._job, self._world = job, world
         self._plan: Plan | None = None
         self._folder = contextlib.ExitStack()  # its lock and its log
-        self._session: Session | None = None
+        self._session: execute.Session | None = None
         self._opened: contextlib.AbstractContextManager[Trainer | None] | None = None
         self.result = RunResult.stopped(signal.SIGINT, "stopped by SIGINT before it began")
 
@@ -101,13 +94,13 @@ class RunLane:
             with self.active():
                 self._start = starting_point(job.config, job.folder)
                 if self._start.is_finished:
-                    self.result = already_finished(job, self._start, self._world)
+                    self.result = execute.already_finished(job, self._start, self._world)
                     return None
                 plan = prepare(job.config) if like is None else prepare_like(job.config, like)
                 if like is None:
                     plan = dataclasses.replace(plan, compilation=LaneCompilation(plan.compilation))
                 self._plan = plan
-                prepare_start(plan, self._start)
+                execute.prepare_start(plan, self._start)
         except (Exception, SystemExit) as error:
             self._fail(error)
         return self._plan
@@ -119,7 +112,7 @@ class RunLane:
             return
         try:
             with self.active():
-                self._session = Session(self._job, self._plan, self._start, Watchdog(), environment)
+                self._session = execute.Session(self._job, self._plan, self._start, Watchdog(), environment)
                 self._opened = self._session.opened(stop)
                 trainer = self._opened.__enter__()
         except (Exception, SystemExit) as error:
@@ -159,7 +152,7 @@ class RunLane:
 
     def _fail(self, error: BaseException) -> None:
         with self.active():
-            self.result = start_failure(error, self._job, self._world)
+            self.result = execute.start_failure(error, self._job, self._world)
         self._plan = self._opened = None
         self._folder.close()
 

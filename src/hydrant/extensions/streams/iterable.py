@@ -18,16 +18,8 @@ from torch.utils.data import IterableDataset
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, with_tensors
 from hydrant.clock import Steps
-from hydrant.data import workers
-from hydrant.data.base import (
-    DamagedSamples,
-    Data,
-    Indices,
-    StreamSpec,
-    check_normalization,
-    check_num_classes,
-    check_same_classes,
-)
+from hydrant.data import Data, Indices, StreamSpec, workers
+from hydrant.data.base import DamagedSamples, check_normalization, check_num_classes, check_same_classes
 from hydrant.data.dataset import (
     as_pair,
     cut_rows,

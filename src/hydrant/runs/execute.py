@@ -31,7 +31,7 @@ from hydrant.terminal.text import format_metric
 from hydrant.trackers import trackers_warmed_up
 from hydrant.training import train_state
 from hydrant.training.checkpoint.folder import Retention
-from hydrant.training.checkpoint.manager import CheckpointManager, Rows
+from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.costs import TRAINING_REMEDY, explain_out_of_memory
@@ -246,13 +246,8 @@ class Session:
         watchdog: Watchdog,
         environment: Mapping[str, Any] | None = None,
     ) -> None:
-        self._job, self._plan, self._start, self._watchdog, self._world = (
-            job,
-            plan,
-            start,
-            watchdog,
-            plan.world,
-        )
+        self._job, self._plan, self._start = job, plan, start
+        self._watchdog, self._world = watchdog, plan.world
         if job.listener is not None:
             path, arguments = job.listener
             plan.hooks.listen_first("job", locate(path, "")(**arguments))
@@ -272,7 +267,14 @@ class Session:
                 raise
             raise ConfigError("hydra.run.dir", f"{job.folder} cannot be written: {error}") from error
         self._reporter = reporter or NullRunReporter()
-        self._checkpoints = _checkpoint_manager(job, plan, self._reporter)
+        config, every = job.config, plan.clock.interval(job.config["keep_every"], "keep_every")
+        self._checkpoints = CheckpointManager(
+            RunFolder(job.folder).checkpoints,
+            Retention(config["keep_last"], config["keep_best"], every),
+            self._reporter,
+            in_background=config["save_async"],
+            timeout_seconds=timeout_seconds(config),
+        )
 
     def run(self, stop: StopRequest) -> RunResult:
         """Train and write how the run ended."""
@@ -448,18 +450,6 @@ class Session:
         result = first_failure(error, self._job.folder, self._world)
         # A ConfigError fails the run too, because it has begun.
         return dataclasses.replace(result, status=RunStatus.FAILED, exit_status=1)
-
-
-def _checkpoint_manager(job: Job, plan: Plan, rows: Rows) -> CheckpointManager:
-    config = job.config
-    every = plan.clock.interval(config["keep_every"], "keep_every")
-    return CheckpointManager(
-        RunFolder(job.folder).checkpoints,
-        Retention(config["keep_last"], config["keep_best"], every),
-        rows,
-        in_background=config["save_async"],
-        timeout_seconds=timeout_seconds(config),
-    )
 
 
 def timeout_seconds(config: Mapping[str, Any]) -> float:

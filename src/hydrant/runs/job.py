@@ -4,8 +4,6 @@ How a run ended: `RunResult`, and the line on stderr that reports it. How tracke
 its config.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -16,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 import yaml
@@ -62,7 +60,7 @@ class Job:
         return msgspec.to_builtins(self, enc_hook=str)
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Job:
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
         return msgspec.convert(fields, cls, dec_hook=lambda kind, value: kind(value))
 
     def same_command(self) -> str:
@@ -211,21 +209,21 @@ class RunResult:
         return (self.error or {}).get("type", "")
 
     @classmethod
-    def finished(cls, value: float | None = None) -> RunResult:
+    def finished(cls, value: float | None = None) -> Self:
         return cls(RunStatus.FINISHED, 0, value=value)
 
     @classmethod
-    def stopped(cls, signum: int, message: str) -> RunResult:
+    def stopped(cls, signum: int, message: str) -> Self:
         """Return the result of a run that a signal stopped."""
         return cls(RunStatus.PREEMPTED, 128 + signum, message)
 
     @classmethod
-    def failed(cls, message: str, error_type: str = "", remedy: str = "") -> RunResult:
+    def failed(cls, message: str, error_type: str = "", remedy: str = "") -> Self:
         error = {"type": error_type, "message": message} if error_type else None
         return cls(RunStatus.FAILED, 1, message, error=error, remedy=remedy)
 
     @classmethod
-    def from_error(cls, error: BaseException, message: str | None = None) -> RunResult:
+    def from_error(cls, error: BaseException, message: str | None = None) -> Self:
         """Return the result of a run that an error ended; `message` replaces the error's own."""
         exit_status = getattr(error, "exit_status", 1)
         status = RunStatus.REFUSED if exit_status == ConfigError.exit_status else RunStatus.FAILED
@@ -244,7 +242,7 @@ def unexpected_failure(error: BaseException, job: Job) -> RunResult:
     return RunResult.from_error(_or_rank_died(error), message)
 
 
-def first_failure(error: BaseException, folder: Path, world: World) -> RunResult:
+def first_failure(error: BaseException, folder: Path, world: "World") -> RunResult:
     """Return the result of the first rank that failed, because the others may only have lost that rank."""
     error = _or_rank_died(error)
     match error:

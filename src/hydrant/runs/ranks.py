@@ -87,7 +87,8 @@ def _run_ranks(job: Job) -> tuple[RunResult, bool]:
         folder, started_at = Path(name), time.time()
         with _started(job, folder) as ranks:
             failures = _wait(ranks, received)
-        results = _read_results(folder)
+        files = {int(file.stem.partition("-")[2]): file for file in folder.glob("result-*.json")}
+        results = {rank: RunResult(**json.loads(file.read_text("utf-8"))) for rank, file in files.items()}
         if (result := _reported_result(job, results, failures)) is not None:
             return result, False
         if (stopped := _stopped_result(job, received, results, failures)) is not None:
@@ -193,13 +194,7 @@ def _wait(ranks: _Ranks, received: Sequence[int]) -> dict[int, int]:
         time.sleep(_POLL_SECONDS)
 
 
-_Results = dict[int, RunResult]  # by rank
-
-
-def _read_results(folder: Path) -> _Results:
-    """Return the results of the ranks that wrote one."""
-    files = {int(file.stem.partition("-")[2]): file for file in folder.glob("result-*.json")}
-    return {rank: RunResult(**json.loads(file.read_text(encoding="utf-8"))) for rank, file in files.items()}
+_Results = dict[int, RunResult]  # by rank, of those that wrote one
 
 
 def _reported_result(job: Job, results: _Results, failures: Mapping[int, int]) -> RunResult | None:

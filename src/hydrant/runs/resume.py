@@ -5,8 +5,6 @@ Say which values trained which updates (its stretches), if it continues with ano
 Importing this module imports no torch, because a sweep's parent process checks here which jobs are finished.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,8 +40,8 @@ class Start:
     """Where a run starts: at `checkpoint`, else at update 0 with the initial `weights`, if any."""
 
     run: RunFolder  # that of the checkpoint, else that of this run
-    checkpoint: SavedCheckpoint | None = None
-    weights: Weights | None = None
+    checkpoint: "SavedCheckpoint | None" = None
+    weights: "Weights | None" = None
     is_foreign: bool = False  # the checkpoint is in another run's folder and will be copied
     is_finished: bool = False
     changes: Changes = field(default_factory=dict[str, tuple[Any, Any]])  # resume_strict=false allows them

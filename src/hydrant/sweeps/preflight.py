@@ -1,7 +1,5 @@
 """Check that the jobs of a sweep can run, before the first one starts."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -188,7 +186,7 @@ def config_error(config: Mapping[str, Any]) -> ConfigError | None:
     return _check(config, None)[0]
 
 
-def _check(config: Mapping[str, Any], like: Plan | None) -> tuple[ConfigError | None, Plan | None]:
+def _check(config: Mapping[str, Any], like: "Plan | None") -> "tuple[ConfigError | None, Plan | None]":
     """Return why a checked config cannot run on this machine, and a plan with which configs like it are checked."""
     from hydrant.training.prepare.build import prepare, prepare_numbers  # imports torch
 

@@ -1,7 +1,5 @@
 """The table of a sweep's runs in the terminal, while they run and at their end, and the lines below it."""
 
-from __future__ import annotations
-
 import math
 import shlex
 import sys
@@ -141,7 +139,7 @@ def _cut(line: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: max(width - 1, 0)]}…"
 
 
-def styled(lines: Sequence[str]) -> Text:
+def styled(lines: Sequence[str]) -> "Text":
     """Return the lines of tables with colours for the states of the runs."""
     from rich.text import Text
 

@@ -1,14 +1,12 @@
 """Saving checkpoints: copy the state to the host, then write the copy while training continues."""
 
-from __future__ import annotations
-
 import contextvars
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 import torch.distributed as dist
@@ -61,7 +59,7 @@ class CheckpointManager:
         self._disk_error = ""  # of the last checkpoint
         self._logged_causes = set[str]()
 
-    def __enter__(self) -> CheckpointManager:
+    def __enter__(self) -> Self:
         is_alone = dist.get_world_size() == 1
         # Several ranks have a separate group, because training's collectives run at the same time.
         group = dist.group.WORLD if is_alone else dist.new_group(backend="gloo", timeout=self._timeout)
@@ -140,7 +138,12 @@ class CheckpointManager:
         try:
             future.result()
         except OSError as error:
-            self._record_disk_error(path, error.strerror or str(error))
+            newest, cause = newest_checkpoint(path.parent), error.strerror or str(error)
+            kept = f"{newest.name} is the newest checkpoint" if newest else "there is no earlier checkpoint"
+            self._disk_error = f"{path} cannot be written: {cause}; {kept}"
+            if cause not in self._logged_causes:
+                self._logged_causes.add(cause)
+                log.warning("%s; training continues", self._disk_error)
         except CheckpointError:
             raise
         except Exception as error:
@@ -169,14 +172,6 @@ class CheckpointManager:
             if self._is_rank_zero:
                 self.folder.discard(num_updates)
             raise
-
-    def _record_disk_error(self, path: Path, cause: str) -> None:
-        newest = newest_checkpoint(path.parent)
-        kept = f"{newest.name} is the newest checkpoint" if newest else "there is no earlier checkpoint"
-        self._disk_error = f"{path} cannot be written: {cause}; {kept}"
-        if cause not in self._logged_causes:
-            self._logged_causes.add(cause)
-            log.warning("%s; training continues", self._disk_error)
 
 
 def _copy_barrier() -> Callable[[], None]:

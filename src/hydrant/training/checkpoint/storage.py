@@ -3,8 +3,6 @@
 torch.distributed.checkpoint (DCP) plans the safetensors files: one per part and rank.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -14,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 import torch.distributed as dist
@@ -64,7 +62,7 @@ def write(
         dcp.save(cast("Any", parts), storage_writer=writer, process_group=group)
 
 
-def _write_alone(parts: dict[str, dict[str, Tensor]], writer: _Writer) -> None:
+def _write_alone(parts: dict[str, dict[str, Tensor]], writer: "_Writer") -> None:
     """Write what `dcp.save` writes, without its collectives, which take a third of the time of a small checkpoint.
 
     `dcp.save(no_dist=True)` would warn, and warnings cannot be ignored in the thread of checkpoints alone.
@@ -324,7 +322,7 @@ class Snapshot:
     texts: dict[str, str]  # the other files, by name
 
     @classmethod
-    def of(cls, content: Checkpoint, *, is_rank_zero: bool, reuse: Snapshot | None = None) -> Snapshot:
+    def of(cls, content: Checkpoint, *, is_rank_zero: bool, reuse: Self | None = None) -> Self:
         """Copy this rank's part of the content: its shards, and on rank 0 also the tensors that every rank holds.
 
         The memory of `reuse`, an earlier snapshot, is overwritten where it fits, because allocating memory takes

@@ -182,15 +182,9 @@ class StudySweeper(GridSweeper):
             needs = "two contenders or more, each with a name of its own"
             remedy = "give optimizer=adamw,sgd, or --contender twice"
             raise ConfigError(f"{_KEY}.contenders", needs=needs, got=names, remedy=remedy)
-        register_resolvers(JobFolders(self._swept(contenders), recorded_jobs(self.folder)))
-        ranges = [read_ranges(self._tune, [*common, *words], self._composer) for words in contenders]
-        parts = [Contender(name, words, r) for name, words, r in zip(names, contenders, ranges, strict=True)]
-        for one in parts:
-            chosen = ["seed", *(r.key for r in one.ranges)]
-            keys = [key_of(word) for word in (*common, *one.words)] + chosen
-            if twice := [key for key in keys if keys.count(key) > 1]:
-                remedy = "a study chooses the seeds, and the values of what it tunes" * (twice[0] in chosen)
-                raise ConfigError(twice[0], f"is given twice for the contender {one.name}", remedy=remedy)
+        swept = [*(key_of(word) for words in (*contenders, self._tune) for word in words), "seed"]
+        register_resolvers(JobFolders([*dict.fromkeys(swept)], recorded_jobs(self.folder)))
+        parts = [self._contender(*named, common) for named in zip(names, contenders, strict=True)]
         first = [self._compose_first(common, one) for one in parts]
         rule, choice = self._rule(parts, [jobs[0].config for jobs in first])
         protocol = Protocol(
@@ -206,9 +200,15 @@ class StudySweeper(GridSweeper):
                 raise ConfigError(f"{_KEY}.{key}", few, remedy=f"give {least} or more")
         return protocol, [job for jobs in first for job in jobs]
 
-    def _swept(self, contenders: Sequence[Sequence[str]]) -> list[str]:
-        keys = [key_of(word) for words in contenders for word in words]
-        return [*dict.fromkeys([*keys, *(key_of(word) for word in self._tune), "seed"])]
+    def _contender(self, name: str, words: Sequence[str], common: Sequence[str]) -> Contender:
+        """Return a contender with its ranges, none of whose keys is among its overrides, nor those of all."""
+        ranges = read_ranges(self._tune, [*common, *words], self._composer)
+        chosen = ["seed", *(r.key for r in ranges)]
+        keys = [key_of(word) for word in (*common, *words)] + chosen
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            remedy = "a study chooses the seeds, and the values of what it tunes" * (twice[0] in chosen)
+            raise ConfigError(twice[0], f"is given twice for the contender {name}", remedy=remedy)
+        return Contender(name, words, ranges)
 
     def _rule(
         self, contenders: Sequence[Contender], configs: Sequence[Mapping[str, Any]]

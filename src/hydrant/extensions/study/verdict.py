@@ -319,37 +319,33 @@ def find_verdict(
     """
     ended = standing.ended_by or (why_ended[0] if why_ended else None)
     leader, rival = _leader_and_rival(standing, results, rule)
-    failed = {name: f"failed with fresh seed {n}" for name, n in standing.failed.items()} | dict(
-        why_failed or {}
-    )
-    silent = "".join(f"; {name} has no result ({why})" for name, why in without.items())
-    silent += "".join(f"; {name} {reason}" for name, reason in failed.items())
+    lacking = {name: f"has no result ({reason})" for name, reason in without.items()}
+    lacking |= {name: f"failed with fresh seed {n}" for name, n in standing.failed.items()}
+    silent = "".join(f"; {name} {reason}" for name, reason in (lacking | {**(why_failed or {})}).items())
     why = "" if why_ended is None else f"; {why_ended[1]}"
+    of_rival = (None, None) if rival is None else (rival.names[1], rival.estimate)
+    undecided = Verdict(ended, None, "undecided", "", None, leader, *of_rival)
+
+    def verdict(text: str, after: str = "", **fields: Any) -> Verdict:
+        return msgspec.structs.replace(undecided, sentence=f"{text}{silent}.{after}", **fields)
+
     if leader is None or rival is None:
-        text = _nothing(leader, standing, rule, ended, why)
-        return Verdict(ended, None, "undecided", f"Undecided: {text}{silent}.", None, leader)
-    undecided = Verdict(ended, None, "undecided", "", None, leader, rival.names[1], rival.estimate)
+        return verdict(f"Undecided: {_nothing(leader, standing, rule, ended, why)}")
     if lucky := _better_but_failed(leader, standing, results, rule):
         text = f"{lucky} had a better mean of {rule.metric} than {leader} before it failed"
-        return msgspec.structs.replace(undecided, sentence=f"Undecided: {text}{silent}.")
+        return verdict(f"Undecided: {text}")
     if standing.ended_by and (obstacle := _obstacle(standing, results)):
-        text = f"Undecided: {_shown_so_far(rival, standing, rule)}{obstacle}{silent}."
-        return msgspec.structs.replace(undecided, sentence=text, ended_by="failures")
+        return verdict(f"Undecided: {_shown_so_far(rival, standing, rule)}{obstacle}", ended_by="failures")
+    if ended == "decision":
+        among = ", among those that trained" * bool(without)
+        return verdict(f"Decided{among}: {_better(rival, standing, rule)}", status="decided", winner=leader)
     beaten = {name: by for name, (by, _) in standing.beaten.items() if by not in standing.failed}
     out = "".join(f" {name} is ruled out (beaten by {by})." for name, by in beaten.items())
-    match ended:
-        case "decision":
-            among = ", among those that trained" * bool(without)
-            text = f"Decided{among}: {_better(rival, standing, rule)}{silent}."
-            return msgspec.structs.replace(undecided, status="decided", sentence=text, winner=leader)
-        case "no_difference":
-            text = f"No difference: {_no_difference(standing, rule)}{silent}.{out}"
-            return msgspec.structs.replace(undecided, status="no_difference", sentence=text)
-        case _:
-            seeds = _seeds_needed(rival, rule) if ended else None
-            advice = _advice(seeds, rival) if ended else ""
-            text = f"{_undecided(rival, rule)}{why}{silent}.{advice}{out}"
-            return msgspec.structs.replace(undecided, sentence=text, seeds_needed=seeds)
+    if ended == "no_difference":
+        return verdict(f"No difference: {_no_difference(standing, rule)}", out, status="no_difference")
+    seeds = _seeds_needed(rival, rule) if ended else None
+    advice = _advice(seeds, rival) if ended else ""
+    return verdict(f"{_undecided(rival, rule)}{why}", f"{advice}{out}", seeds_needed=seeds)
 
 
 def _nothing(leader: str | None, standing: Standing, rule: Rule, ended: Reason | None, why: str) -> str:

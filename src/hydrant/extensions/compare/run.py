@@ -165,11 +165,11 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     candidates = overrides | {key for run in begun for key in run.config}
     keys: list[str] = []
     for key in sorted(candidates, key=lambda key: (key not in overrides, key not in groups, key)):
-        values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
         is_idle = all(flat.is_idle_interval(key, run.config) for run in begun)
-        if len(values) < 2 or is_idle or flat.is_neutral(key) or flat.is_after_training(key):
+        if is_idle or flat.is_neutral(key) or flat.is_after_training(key):
             continue
-        if key in overrides or not any(_determines(begun, other, key) for other in keys):
+        values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
+        if len(values) > 1 and (key in overrides or not any(_determines(begun, one, key) for one in keys)):
             keys.append(key)
     return sorted(keys, key=lambda key: (key in REPETITIONS, "." in key, key))
 

@@ -69,7 +69,7 @@ def in_namespace(trial: Attack, prepare: Callable[[Path], None] = lambda folder:
             print("\n".join(trial(folder)))
             return 0
 
-        ending = forked(make)
+        ending = forked(make, seconds=600)  # it waits for two starts with limits of their own
         return ending.output.split("\n")[:-2] if ending.status == 0 else [f"the trial failed: {ending}"]
 
     return trial_in_namespace

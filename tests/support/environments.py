@@ -50,8 +50,8 @@ class Ending:
         return [what for what, is_wrong in wrong.items() if is_wrong]
 
 
-def forked(function: Callable[[], int]) -> Ending:
-    """Call a function in a fork of this process; its result is the exit status."""
+def forked(function: Callable[[], int], seconds: float = _HANG_SECONDS) -> Ending:
+    """Call a function in a fork of this process; its result is the exit status. After these seconds, it hangs."""
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
@@ -74,16 +74,16 @@ def forked(function: Callable[[], int]) -> Ending:
             kill(descendants(os.getpid()))
         return status
 
-    status = _wait(fork(call))
+    status = _wait(fork(call), seconds)
     os.close(writer)
     os.set_blocking(reader, False)  # processes that the fork has started may still hold the pipe
     with os.fdopen(reader, "rb") as output:
         return Ending(status, (output.read() or b"").decode(errors="replace"))
 
 
-def _wait(pid: int) -> int | None:
-    deadline = time.monotonic() + _HANG_SECONDS
-    while time.monotonic() < deadline:
+def _wait(pid: int, seconds: float) -> int | None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline + _waited_for_processor(pid):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
@@ -93,6 +93,11 @@ def _wait(pid: int) -> int | None:
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return None
+
+
+def _waited_for_processor(pid: int) -> float:
+    """Return how many seconds a process could have computed, but others had the processors."""
+    return float(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def attack(

@@ -20,15 +20,8 @@ from hydrant.clock import Clock
 from hydrant.config.instantiate import as_config_error, awaits_optimizer, check_arguments, instantiate_node
 from hydrant.errors import ConfigError, check_known, first_line, prefix_error_keys, suggestion
 from hydrant.installation import entry_points, listeners
-from hydrant.optimizers import scheduled_fields
-from hydrant.optimizers.kernels import (
-    Clipping,
-    EagerStep,
-    gradient_norm,
-    has_modes,
-    needs_closure,
-    with_fastest_kernel,
-)
+from hydrant.optimizers import kernels, scheduled_fields
+from hydrant.optimizers.kernels import Clipping, EagerStep
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
 from hydrant.safety.targets import locate
 from hydrant.schedules import Schedule
@@ -185,7 +178,7 @@ def _make_optimizer(
     _check_patterns(node, by_group["patterns"])
     with as_config_error("optimizer", settings["optimizer"]):
         factory = instantiate_node(node)
-        build = factory if is_compiled else with_fastest_kernel(factory, sparse_parameters(task))
+        build = factory if is_compiled else kernels.with_fastest_kernel(factory, sparse_parameters(task))
         optimizer: Optimizer = build(groups)
         check_fields(groups, optimizer.defaults, type(optimizer).__name__)
     return optimizer
@@ -335,9 +328,9 @@ def check_steps(
 
 def step_once(optimizer: Optimizer) -> None:
     """Make a step, in the mode and with the closure that the optimizer needs. The closure returns 1."""
-    if has_modes(optimizer):
+    if kernels.has_modes(optimizer):
         optimizer.train()  # type: ignore[attr-defined]
-    closure = [lambda: torch.ones(())] if needs_closure(optimizer) else []
+    closure = [lambda: torch.ones(())] if kernels.needs_closure(optimizer) else []
     optimizer.step(*closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs
 
 
@@ -360,7 +353,7 @@ def _failure(
     with torch.random.fork_rng(cuda_devices), torch.accelerator.device_index(device.index), eager:
         try:
             if clipped := stand_ins([p for p in entry.parameters if id(p) not in clipping.head], device):
-                clipping(clipped, gradient_norm(clipped))
+                clipping(clipped, kernels.gradient_norm(clipped))
             key = "optimizer"
             first, second = (
                 make_optimizer([{**group, "params": stand_ins(group["params"], device)} for group in groups])

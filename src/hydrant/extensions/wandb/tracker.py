@@ -18,20 +18,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hydrant import trackers
 from hydrant.errors import ConfigError, check_known, first_line, log
 from hydrant.extensions.wandb import sdk
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunFolder
 from hydrant.terminal.console import log_fields
-from hydrant.trackers import (
-    Histogram,
-    NoAnswerError,
-    RunIdentity,
-    Tracker,
-    call_with_timeout,
-    keep_id,
-    read_id,
-)
 
 if TYPE_CHECKING:
     import wandb
@@ -57,7 +49,7 @@ _IN_SWEEP = "WANDB_SWEEP_ID"  # the variable that `wandb agent` sets for the run
 GRACE_SECONDS = 5.0  # the seconds to wait for a call of the SDK after its own time limit
 
 
-class WandbTracker(Tracker):
+class WandbTracker(trackers.Tracker):
     """One W&B run for one run folder. A resumed run continues it under the same id.
 
     A resumed online run sends the rows that its killed process has not sent; `hydrant sync` does so for offline ones.
@@ -78,7 +70,7 @@ class WandbTracker(Tracker):
 
     def __init__(
         self,
-        identity: RunIdentity,
+        identity: trackers.RunIdentity,
         num_updates: int,
         *,
         project: str | None,
@@ -156,7 +148,7 @@ class WandbTracker(Tracker):
             data = [list(row) for row in rows]
             self._log(lambda wandb: {key: wandb.Table(columns=list(columns), data=data)})
 
-    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
+    def histograms(self, num_updates: int, histograms: Mapping[str, trackers.Histogram]) -> None:
         """Log a row of histograms over `num_updates`."""
         bins = {key: (list(h.counts), h.edges) for key, h in histograms.items()}
         self._log(lambda wandb: {key: wandb.Histogram(np_histogram=each) for key, each in bins.items()}
@@ -198,11 +190,11 @@ class WandbTracker(Tracker):
             run.finish(exit_code=exit_status)
 
         with self._session:
-            error = call_with_timeout(end, self._finish_timeout + GRACE_SECONDS)
-            is_stuck, is_last = isinstance(error, NoAnswerError), not self._sdk.is_shared
+            error = trackers.call_with_timeout(end, self._finish_timeout + GRACE_SECONDS)
+            is_stuck, is_last = isinstance(error, trackers.NoAnswerError), not self._sdk.is_shared
             if is_stuck or (is_last and error is not None and not isinstance(error, TimeoutError)):
                 # wandb-core is dead or stuck: the next run would use it, and this process would wait for it at exit.
-                call_with_timeout(sdk.stop_core, GRACE_SECONDS)
+                trackers.call_with_timeout(sdk.stop_core, GRACE_SECONDS)
         if error is not None:
             self._fail(f"not everything was uploaded ({first_line(error)})")
         elif self._lacks_key:
@@ -381,9 +373,9 @@ def resolve_mode(mode: str) -> str:
 
 def _run_id(folder: Path) -> str:
     """Return the id of a run folder's W&B run. It is written there before the run starts."""
-    saved = read_id(folder, ID_FILE)
+    saved = trackers.read_id(folder, ID_FILE)
     if saved is None:
         sweep_run_id = os.environ.get("WANDB_RUN_ID") if _IN_SWEEP in os.environ else None
         saved = (sweep_run_id or secrets.token_hex(6)).encode()
-    keep_id(folder, ID_FILE, saved.decode())
+    trackers.keep_id(folder, ID_FILE, saved.decode())
     return saved.decode()

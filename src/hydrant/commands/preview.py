@@ -103,16 +103,15 @@ def main(arguments: Sequence[str]) -> int:
             options.png.unlink(missing_ok=True)  # of another plan
             tell_listeners("on_preview", plan, curves, options.png)
             options.png.stat()  # an error, if nothing draws
-    cost = _time(plan, jobs)
     if wants_json():
-        answer(_plain(plan, cost, options.points))
+        answer(_plain(plan, _time(plan, jobs), options.points))
         return 0
     if options.png is not None:
         say(f"picture      {options.png}")
     _print_plan(plan)
     for field, groups in curves.items():
         _print_schedule(field, {name: values for name, (_, values) in groups.items()})
-    _print_time(cost, len(jobs))
+    _print_time(_time(plan, jobs), len(jobs))
     return 0
 
 

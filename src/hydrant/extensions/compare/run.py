@@ -36,7 +36,7 @@ class Series:
         return np.array_equal(self.values, other.values, equal_nan=True)
 
 
-def series_by_metric(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
+def _series_by_metric(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
     """Return the series of each metric in the rows of metrics.jsonl."""
     columns: dict[str, tuple[list[float], list[float | None]]] = {}
     for row in rows:
@@ -47,11 +47,6 @@ def series_by_metric(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
                 updates.append(num_updates)
                 values.append(value)
     return {key: Series(*(np.array(axis, dtype=float) for axis in axes)) for key, axes in columns.items()}
-
-
-def last_logged(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Return the time of the last row in unix seconds, 0 if unknown."""
-    return float(rows[-1].get("time") or 0.0) if rows else 0.0
 
 
 REPEAT = "repeat"
@@ -82,6 +77,11 @@ class Run:
     def __post_init__(self) -> None:
         if size := self.summary.get(LOSS_OF_BATCH):
             object.__setattr__(self, "config", {**self.config, LOSS_OF_BATCH: size})
+
+    def with_rows(self, rows: Sequence[Mapping[str, Any]]) -> "Run":
+        """Return the run with the rows of its metrics.jsonl."""
+        last_logged = float(rows[-1].get("time") or 0.0) if rows else 0.0
+        return replace(self, series=_series_by_metric(rows), last_logged=last_logged)
 
     @property
     def batch_sizes(self) -> Steps[int] | None:

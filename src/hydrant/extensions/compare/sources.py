@@ -12,14 +12,7 @@ from hydrant.config.flat import flatten, group_choices
 from hydrant.config.metric_keys import Target, parse_target
 from hydrant.errors import ConfigError, RecordError, first_few, near_folders
 from hydrant.extensions.compare import SERVICES
-from hydrant.extensions.compare.run import (
-    Run,
-    as_text,
-    flat_with_added_keys,
-    is_data_key,
-    last_logged,
-    series_by_metric,
-)
+from hydrant.extensions.compare.run import Run, as_text, flat_with_added_keys, is_data_key
 from hydrant.files.plain_values import Positive, check_value, hints_of
 from hydrant.installation import entry_points
 from hydrant.runs import folder as run_folder
@@ -141,7 +134,7 @@ def _read_run(folder: Path) -> Run:
         rows = read_metrics(folder)
     except RecordError as error:
         return replace(run, state=RunStatus.DAMAGED, error=str(error))
-    return replace(run, series=series_by_metric(rows), last_logged=last_logged(rows))
+    return run.with_rows(rows)
 
 
 def read_runs(

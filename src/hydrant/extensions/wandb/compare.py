@@ -14,14 +14,7 @@ from urllib.parse import unquote
 from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, check_known, first_line
 from hydrant.extensions.compare.comparison import Comparison
-from hydrant.extensions.compare.run import (
-    Run,
-    equals_label,
-    flat_with_added_keys,
-    label,
-    last_logged,
-    series_by_metric,
-)
+from hydrant.extensions.compare.run import Run, equals_label, flat_with_added_keys, label
 from hydrant.extensions.wandb.sdk import access_problem, sdk_session
 from hydrant.files.read_file import check_plain
 from hydrant.installation import require_extra
@@ -107,25 +100,16 @@ def _read_run(wandb_run: Any) -> Run:
         return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=message, title=title)
     config = flatten({key: value for key, value in wandb_run.config.items() if key != "overrides"})
     rows = _rows(wandb_run.scan_history())
-    series = series_by_metric(rows)
-    num_updates = max((int(metric.updates[-1]) for metric in series.values()), default=0)
+    num_updates = max((int(row["num_updates"]) for row in rows), default=0)
     status = wandb_run.state
     if status == RunStatus.FAILED:
         status = recorded.get("status", status)  # it may be more precise
     state = status_of({**recorded, "status": status})
     address = {"id": wandb_run.id, "mode": "online", "path": path}
     summary = {"num_updates": num_updates, **recorded, "wandb": address}
-    return Run(
-        name,
-        _STATES.get(state, state),
-        flat_with_added_keys(config) if config else {},
-        choices_in(words),
-        summary,
-        series,
-        error=(recorded.get("error") or {}).get("message", ""),
-        title=title,
-        last_logged=last_logged(rows),
-    )
+    config, error = flat_with_added_keys(config) if config else {}, recorded.get("error") or {}
+    facts = _STATES.get(state, state), config, choices_in(words), summary
+    return Run(name, *facts, error=error.get("message", ""), title=title).with_rows(rows)
 
 
 def _rows(history: Iterator[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -13,8 +13,7 @@ from repository import conf_files
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.groups import conf_dir, group_options
-from hydrant.config.schema import DURATIONS, GROUPS, Best, TrainConfig
+from hydrant.config.groups import DURATIONS, GROUPS, Best, TrainConfig, conf_dir, group_options
 from hydrant.files.plain_values import accepts
 from hydrant.safety.targets import locate, targets_of
 

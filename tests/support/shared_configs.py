@@ -17,10 +17,10 @@ from hydra._internal.config_repository import ConfigRepository
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from hydrant.config.check import check_hydra_node
 from hydrant.config.command_line import with_limits
 from hydrant.config.compose import ENTRY, Composer, JobComposer
 from hydrant.config.groups import conf_dir, group_options
-from hydrant.config.hydra_guard import check_hydra_node
 
 _HYDRANTS = {"pkg://hydra.conf", with_limits(str(conf_dir())), "structured://"}
 """The search path without a user's folder."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.config.schema import REPETITIONS
+from hydrant.config.groups import REPETITIONS
 from hydrant.records import RunProgress
 from hydrant.runs.folder import choices_in
 from hydrant.sweeps.results_table import MAX_PRINTED, best_run, closing_fields, differing_choices, print_runs

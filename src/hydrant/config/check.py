@@ -1,8 +1,15 @@
-"""Check a composed config as far as possible without data and without a device."""
+"""Check a composed config as far as possible without data and without a device, and its node `hydra`.
 
+That node names a sweeper, a launcher and the handlers of logs, which are imported and called before a run starts, and
+any config file can set it.
+"""
+
+import inspect
 import math
+import os
+import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -10,15 +17,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.clock import Duration
-from hydrant.config import schema
+from hydrant.config import groups
 from hydrant.config.error_messages import explain, unknown_key
-from hydrant.config.groups import check_placed, in_defaults
-from hydrant.config.instantiate import check_signatures
+from hydrant.config.instantiate import as_config_error, check_arguments, check_signatures
 from hydrant.config.metric_keys import resolve_best, resolve_plateaus
 from hydrant.errors import ConfigError, first_line, shown
 from hydrant.files.plain_values import accepts, check_value, children, hints_of, leaves
 from hydrant.files.read_file import check_plain
-from hydrant.safety.targets import check_targets, with_own_packages
+from hydrant.installation import entry_points
+from hydrant.safety.targets import check_targets, exporting_packages, lies_under, locate, with_own_packages
+from hydrant.safety.trust import check_consent, keys_set_by, working_project
 
 _EXAMPLES = {"hooks.freeze.stages": "'hooks.freeze.stages=[{match: backbone, until: 2ep}]'"}
 """Examples of overrides for keys without a default whose values have a special form."""
@@ -35,10 +43,10 @@ def check(config: DictConfig) -> dict[str, Any]:
             not allowed or does not take one of its arguments.
     """
     plain = _plain(config)
-    check_placed(plain)
+    groups.check_placed(plain)
     if isinstance(sizes := plain.get("global_batch_size"), dict):
         plain["global_batch_size"] = {str(begin): size for begin, size in sizes.items()}
-    resolved = _typed("", schema.TrainConfig, plain)
+    resolved = _typed("", groups.TrainConfig, plain)
     resolved["optimizers"] = _complete_optimizers(resolved)
     for key, value in leaves(resolved):
         if isinstance(value, float) and math.isnan(value):
@@ -103,11 +111,11 @@ def _typed(prefix: str, fields: Any, values: Mapping[str, Any]) -> dict[str, Any
 
 def _check_values(resolved: Mapping[str, Any]) -> None:
     if resolved["name"] is not None:
-        schema.check_name(resolved["name"])
+        groups.check_name(resolved["name"])
     sizes = resolved["global_batch_size"]
     durations = [("global_batch_size", begin) for begin in (sizes if isinstance(sizes, dict) else ())]
     durations += [
-        (key, resolved[key]) for key in schema.DURATIONS if key == "duration" or resolved[key] is not None
+        (key, resolved[key]) for key in groups.DURATIONS if key == "duration" or resolved[key] is not None
     ]
     for key, duration in durations:
         Duration.parse(duration, key)
@@ -122,8 +130,8 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
 
 def _parts(resolved: Mapping[str, Any]) -> Iterator[tuple[str, Any, str, bool]]:
     """Yield the parts of a config: the key and the node of each, how to give it, and whether it must be partial."""
-    for group in schema.GROUPS:
-        yield group, resolved[group], f"{group}=<option>, see --help", group in schema.PARTIAL_GROUPS
+    for group in groups.GROUPS:
+        yield group, resolved[group], f"{group}=<option>, see --help", group in groups.PARTIAL_GROUPS
     for key, node in children(resolved["trackers"], "trackers"):
         yield key, node, f"+tracker@{key}=<option>, see --help", True
     for key, node in children(resolved["hooks"], "hooks"):
@@ -158,21 +166,21 @@ def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any
             raise ConfigError(f"optimizers.{name}", "is not a valid name", remedy=remedy)
         check_value(f"optimizers.{name}", dict[str, Any], node)
         settings = {"parts": None, "losses": None} | node
-        for key in hints_of(schema.OptimizerSettings):
+        for key in hints_of(groups.OptimizerSettings):
             common = resolved[key]
             value = settings.setdefault(key, common)
             if isinstance(value, dict) and isinstance(common, dict) and "_target_" not in value:
                 settings[key] = common | value  # it changes only some keys of the top-level setting
-        completed[name] = _typed(f"optimizers.{name}.", schema.NamedOptimizer, settings)
+        completed[name] = _typed(f"optimizers.{name}.", groups.NamedOptimizer, settings)
     return completed
 
 
 def _check_part(key: str, node: Any, remedy: str, is_partial: bool) -> None:
     if not isinstance(node, dict) or "_target_" not in node:
-        if isinstance(node, str) and key in schema.GROUPS:  # a config file names the option as a value
-            remedy = in_defaults(key, node)
+        if isinstance(node, str) and key in groups.GROUPS:  # a config file names the option as a value
+            remedy = groups.in_defaults(key, node)
         remedy = f"choose an option: {remedy}"
-        if isinstance(node, dict) and key in schema.GROUPS:
+        if isinstance(node, dict) and key in groups.GROUPS:
             is_data, by_target = key == "data", "name its class or function by _target_"
             remedy += (
                 f"; in an option of yours, {'begin it with `defaults: [dataset]`' if is_data else by_target}"
@@ -181,3 +189,184 @@ def _check_part(key: str, node: Any, remedy: str, is_partial: bool) -> None:
     if is_partial and not node.get("_partial_"):
         message = "needs true, because the run adds arguments later"
         raise ConfigError(f"{key}._partial_", message, remedy="add _partial_: true to the option")
+
+
+_SWEEPERS = ("hydrant.sweeps", "optuna.samplers", "optuna.pruners")
+_LAUNCHERS = ("hydrant.sweeps.executors",)
+_LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter",
+            "ext://sys.stdout", "ext://sys.stderr",
+            # Hydra's own log file. Other files are refused: with a format of its choice, a config could write a program
+            # into one.
+            "${hydra.runtime.output_dir}/${hydra.job.name}.log")  # fmt: skip
+"""What the logging configs of Hydra may create, and the streams and the file that they may write to."""
+
+_ALLOWED = {"sweeper": _SWEEPERS, "launcher": _LAUNCHERS, "job_logging": _LOGGING, "hydra_logging": _LOGGING}
+"""What each key of the `hydra` node may name. `class_of` checks the classes of sweepers and launchers."""
+
+_WHY_NO_PLUGIN = {
+    "launcher": "it composes each config again when its job starts",
+    "sweeper": "it cannot check, stop and resume the runs of a sweep",
+}
+_REFUSED = {
+    "output_subdir": "needs null: the run writes .hydra/ itself, without secrets",
+    "job.chdir": "is not possible: the paths of a config begin in the folder of the command; leave it out",
+    "callbacks": "Hydra's callbacks are not called; choose or write a hook: hook=<option>",
+}
+"""Keys of the `hydra` node that have no effect here: why, and what to do."""
+
+_VARIABLES = ("TORCH_LOGS",)
+"""The environment variables that a config file may set, because their values name no code."""
+
+_CALLED = ("_target_", "()", "class", "filename")
+"""Keys whose value is imported and called, or opened for writing."""
+
+_REFERENCE = re.compile(r"(?s)\$\{(?!hydra[.:](?!runtime\.choices\b)(job|run|runtime|sweep)\.[\w.]+\}$).*\}")
+"""A value that begins and ends as an interpolation, other than one of `${hydra.job|run|runtime|sweep...}`.
+
+It may resolve to a node with a `_target_` elsewhere in the config. `runtime.choices` may hold such a node too."""
+
+_INTERPOLATION = re.compile(r"\$\{")
+"""What begins an interpolation, anywhere in a text."""
+
+
+def is_basic_launcher(target: object) -> bool:
+    """Return whether a `_target_` is that of `hydra/launcher=basic`, Hydra's default. It is never imported.
+
+    In its place, Hydrant runs one job after another.
+    """
+    return str(target).startswith("hydra.") and str(target).endswith(".BasicLauncher")
+
+
+def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
+    """Refuse a `hydra` node that would run code which is not allowed here or in `allow_targets`, or write secrets.
+
+    Args:
+        config: as Hydra composed it, with the node.
+        words: those of the command line.
+
+    Raises:
+        ConfigError: Names the key.
+    """
+    raw: Any = OmegaConf.to_container(config, resolve=False)
+    packages = raw.get("allow_targets")
+    check_consent(packages, words)
+    trusted = tuple(map(str, packages)) if isinstance(packages, list) else ()
+    hydra: Mapping[str, Any] = raw.get("hydra") or {}
+    _check_job(hydra.get("job", {}), words)
+    refused = {name: hydra.get(name) for name in _REFUSED} | {
+        "job.chdir": (hydra.get("job") or {}).get("chdir")
+    }
+    for name in filter(refused.get, _REFUSED):
+        reason, _, remedy = _REFUSED[name].partition("; ")
+        raise ConfigError(f"hydra.{name}", reason, remedy=remedy)
+    for name, allowed in _ALLOWED.items():
+        values = _called_values(hydra.get(name), f"hydra.{name}", has_references=allowed is not _LOGGING)
+        for key, value in values:
+            if name == "launcher" and is_basic_launcher(value):
+                continue
+            if name in ("launcher", "sweeper") and lies_under(value, ("hydra_plugins",)):
+                reason = f"{shown(value)} is not allowed: {_WHY_NO_PLUGIN[name]}"
+                remedy = f"use one of {', '.join(groups.group_options()[f'hydra/{name}'])}"
+                raise ConfigError(f"hydra/{name}", reason, remedy=remedy)
+            is_allowed = (
+                value in allowed
+                if allowed is _LOGGING
+                else lies_under(value, (*allowed, *exporting_packages()))
+            )
+            if not (is_allowed or _is_trusted(value, key, trusted)):
+                message = f"{shown(value)} is not allowed, because it would be called or written to"
+                remedy = "If you trust it, add its package: 'allow_targets=[my_package]'"
+                raise ConfigError(key, message, remedy=remedy)
+
+
+def check_receiver(config: DictConfig, words: Iterable[str]) -> None:
+    """Refuse a tracker's receiver, such as `tracker.entity`, that is neither on the command line nor in its variable.
+
+    The entry points `hydrant.receivers` name such keys of trackers, with the variable in which the user may name one.
+    The config may contain values of the user's environment variables, which it reads with `oc.env`.
+    """
+    further: Any = config.get("trackers") or {}
+    if not isinstance(further, DictConfig | dict) or not all(str(name).isidentifier() for name in further):
+        needs = "names of letters, digits and '_', each with the settings of a tracker"
+        raise ConfigError("trackers", needs=needs)
+    nodes = ["tracker", *(f"trackers.{name}" for name in further)]
+    receivers = entry_points("hydrant.receivers").values()
+    for key, variable in ((f"{node}.{point.name}", point.value) for node in nodes for point in receivers):
+        try:
+            receiver: Any = OmegaConf.select(config, key)
+        except OmegaConfBaseException:  # it depends on values that Hydra sets later
+            receiver = f"<{variable}>"
+        if receiver in (None, os.environ.get(variable)) or key in keys_set_by(words):
+            continue
+        words = [shlex.quote(f"{name}={receiver}") for name in (key, variable)]
+        remedy = f"if you trust it, add {words[0]} to the command line, or set {words[1]}"
+        raise ConfigError(key, f"a config file sends the results to {shown(receiver)}", remedy=remedy)
+
+
+def class_of(path: str, key: str, kind: str, *methods: str) -> Any:
+    """Return the class that a checked path names, as a sweeper or a launcher with these methods.
+
+    Raises:
+        ConfigError: it is none, or the package of its name only imports it from elsewhere.
+    """
+    target: Any = locate(path, f"{key}._target_")
+    is_own = inspect.isclass(target) and target.__module__.partition(".")[0] == path.partition(".")[0]
+    if not (is_own and all(hasattr(target, name) for name in methods)):
+        raise ConfigError(f"{key}._target_", f"{path} is no {kind}")
+    return target
+
+
+def built(node: Mapping[str, Any], key: str, kind: str, *methods: str) -> Any:
+    """Return the object of a checked node that names a class with these methods.
+
+    Raises:
+        ConfigError: the class takes other arguments, or refuses them.
+    """
+    target = class_of(str(node["_target_"]), key, kind, *methods)
+    check_arguments(key, node)
+    with as_config_error(key, node):
+        return target(**{name: value for name, value in node.items() if name != "_target_"})
+
+
+def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Check `hydra.job`: environment variables from config files, and the name that becomes a file name."""
+    set_by_user = keys_set_by(words)
+    variables = job.get("env_set") or {}
+    if not isinstance(variables, Mapping):
+        raise ConfigError("hydra.job.env_set", needs="a mapping of names to values", got=variables)
+    for name, value in variables.items():
+        key = f"hydra.job.env_set.{name}"
+        if os.environ.get(name) == value:  # of `env_copy`
+            continue
+        if name not in _VARIABLES and not set_by_user & {key, "hydra.job.env_set"}:
+            reason = "a variable may name code to load; set it on the command line"
+            raise ConfigError(key, f"cannot be set in a config file, because {reason}")
+    if not re.fullmatch(r"[\w.-]+", title := str(job.get("name"))):
+        message = f"{shown(title)} is not a valid file name"
+        raise ConfigError("hydra.job.name", message, remedy="use letters, digits, '.', '_' and '-'")
+
+
+def _is_trusted(value: Any, key: str, packages: Sequence[str]) -> bool:
+    """Whether `value` lies in one of these packages. The package of a trusted working folder must be its own, see
+    `trust`."""
+    if not lies_under(value, packages):
+        return False
+    if (project := working_project()).named_by([value]):
+        project.check_origin(value, key)
+        project.check_definition(value, locate(value, key), key)
+    return True
+
+
+def _called_values(value: Any, key: str, *, has_references: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of everything that would be imported and called, or may resolve to something that is.
+
+    Without `has_references`, these are all interpolations, because Python's logging also imports parts of texts.
+    """
+    is_reference = _REFERENCE.fullmatch if has_references else _INTERPOLATION.search
+    if isinstance(value, str) and (value.startswith("ext://") or is_reference(value)):
+        yield key, value
+    for inner_key, item in children(value, key):
+        if inner_key.rpartition(".")[2] in _CALLED and item is not None:
+            yield inner_key, item
+        else:
+            yield from _called_values(item, inner_key, has_references=has_references)

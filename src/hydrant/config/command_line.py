@@ -21,8 +21,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from hydrant.config.groups import group_options, own_words
-from hydrant.config.schema import LISTED_GROUPS, TrainConfig
+from hydrant.config.groups import LISTED_GROUPS, TrainConfig, group_options, own_words
 from hydrant.errors import ConfigError, first_line, near_folders, quoted, shown, suggestion
 from hydrant.files.plain_values import children
 from hydrant.files.read_file import MAX_DEPTH, TEXT_KEYS

@@ -33,11 +33,11 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from hydrant.config.check import check_hydra_node, check_receiver
 from hydrant.config.command_line import SCHEME, check_grid, check_overrides, expand_lists, with_limits
 from hydrant.config.error_messages import BUILTIN_ERRORS, explained
 from hydrant.config.flat import register_resolvers
 from hydrant.config.groups import conf_dir, option_fields, options_with, user_conf_dir
-from hydrant.config.hydra_guard import check_hydra_node, check_receiver
 from hydrant.errors import ConfigError, shown
 from hydrant.terminal.console import notice
 

@@ -19,8 +19,7 @@ import omegaconf
 import yaml
 from omegaconf import Container, DictConfig, OmegaConf
 
-from hydrant.config.groups import content_of, hydrants_dirs
-from hydrant.config.schema import INTERVALS, REPETITIONS, check_name
+from hydrant.config.groups import INTERVALS, REPETITIONS, check_name, content_of, hydrants_dirs
 from hydrant.files.redaction import HIDDEN, redacted
 from hydrant.imports import paused_gc
 from hydrant.installation import entry_points

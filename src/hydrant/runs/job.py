@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from hydrant.config.check import check
 from hydrant.config.flat import flatten, group_choices, is_neutral, redacted_yaml
-from hydrant.config.schema import INTERVALS, REPETITIONS
+from hydrant.config.groups import INTERVALS, REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, log, typed_line
 from hydrant.files.on_disk import replace_file
 from hydrant.files.read_file import PlainLoader

@@ -18,12 +18,12 @@ from typing import Any, cast
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from hydrant.config.check import built
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import JobComposer, grid
 from hydrant.config.error_messages import explained
 from hydrant.config.flat import JobFolders, register_resolvers
 from hydrant.config.groups import check_grid_file, check_placed, group_options
-from hydrant.config.hydra_guard import built
 from hydrant.errors import ConfigError, FolderInUse, HydrantError, JobFailed
 from hydrant.files.plain_values import Positive, PositiveInt
 from hydrant.files.redaction import redacted

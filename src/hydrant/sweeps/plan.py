@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from omegaconf import DictConfig
 
 from hydrant.config.flat import redacted_yaml
-from hydrant.config.schema import REPETITIONS
+from hydrant.config.groups import REPETITIONS
 from hydrant.errors import ConfigError, RecordError
 from hydrant.files.on_disk import as_csv, locked, open_regular, replace_file, write_json
 from hydrant.files.read_file import read_json

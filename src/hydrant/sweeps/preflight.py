@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydrant.config.flat import flatten
-from hydrant.config.schema import REPETITIONS
+from hydrant.config.groups import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RecordError
 from hydrant.runs.folder import HYDRA, RunFolder, RunStatus
 from hydrant.runs.resume import existing_run

@@ -15,8 +15,8 @@ from planted import INCOMPLETE, Compare, expected_results, group_of, warning_tex
 
 from hydrant.clock import Steps
 from hydrant.config.flat import key_tables
+from hydrant.config.groups import INTERVALS
 from hydrant.config.metric_keys import parse_target
-from hydrant.config.schema import INTERVALS
 from hydrant.errors import ConfigError
 from hydrant.extensions.compare.comparison import _budget
 from hydrant.extensions.compare.ranking import time_to_target

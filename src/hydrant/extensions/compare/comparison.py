@@ -13,8 +13,8 @@ from functools import cached_property
 from msgspec import structs
 
 from hydrant.clock import Duration
+from hydrant.config.groups import REPETITIONS
 from hydrant.config.metric_keys import differing_definitions, mode_by_name, unknown_mode
-from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, RecordError, check_known
 from hydrant.extensions.compare import ranking, tuning
 from hydrant.extensions.compare.groups import Group, Metric, Terms, are_balanced, bounds_of, group_runs

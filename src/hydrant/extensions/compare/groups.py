@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from hydrant.config import metric_keys
-from hydrant.config.schema import REPETITIONS
+from hydrant.config.groups import REPETITIONS
 from hydrant.extensions.compare.run import (
     REPEAT,
     FloatArray,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
+from hydrant.config.groups import REPETITIONS
 from hydrant.config.metric_keys import Target
-from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, check_known, first_few, quoted
 from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.groups import Group, Metric, Terms, bounds_of, group_runs, independent

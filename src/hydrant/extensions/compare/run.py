@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from hydrant.clock import Steps
 from hydrant.config import flat
+from hydrant.config.groups import REPETITIONS
 from hydrant.config.metric_keys import LOSS_OF_BATCH
-from hydrant.config.schema import REPETITIONS
 from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
 

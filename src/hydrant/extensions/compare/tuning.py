@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hydrant.config.schema import REPETITIONS
+from hydrant.config.groups import REPETITIONS
 from hydrant.errors import ConfigError, check_known, first_few
 from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.groups import (

@@ -8,9 +8,8 @@ from typing import Any
 from hydrant.commands.registry import page
 from hydrant.config import groups as config_groups
 from hydrant.config.command_line import Flags
-from hydrant.config.groups import group_options
+from hydrant.config.groups import TrainConfig, group_options
 from hydrant.config.instantiate import type_hints_of
-from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError, check_known, shown, suggestion
 from hydrant.extensions.editor.foreign_words import own_words
 from hydrant.extensions.editor.json_schema import Key, first_comment, known, read_option

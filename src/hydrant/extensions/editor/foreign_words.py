@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from hydrant.config.groups import group_options, options_with
-from hydrant.config.schema import TrainConfig
+from hydrant.config.groups import TrainConfig, group_options, options_with
 from hydrant.errors import nearest, quoted
 from hydrant.files.read_file import load_config
 

@@ -24,9 +24,8 @@ import msgspec
 import yaml
 
 from hydrant.commands.registry import commands
-from hydrant.config import schema
 from hydrant.config.command_line import PLURALS, Flags, writing_to
-from hydrant.config.groups import content_of, group_options, option_path
+from hydrant.config.groups import LISTED_GROUPS, TrainConfig, content_of, group_options, option_path
 from hydrant.config.instantiate import HYDRA_KEYS, type_hints_of
 from hydrant.errors import ConfigError
 from hydrant.files.on_disk import read_marked, replace_file
@@ -197,7 +196,7 @@ def _option_schema(options: Sequence[OptionFile]) -> JsonSchema:
 
 def _config_schema(groups: Mapping[str, Sequence[OptionFile]]) -> JsonSchema:
     """Return the schema of a whole config, of which a file may set any part."""
-    properties, conditions = _fields(schema.TrainConfig, read_option("", "train").keys), list[JsonSchema]()
+    properties, conditions = _fields(TrainConfig, read_option("", "train").keys), list[JsonSchema]()
     for group, options in groups.items():
         if group in properties:
             properties[group], strict = _group_schema(options)
@@ -251,7 +250,7 @@ def _defaults_schema(groups: Mapping[str, Sequence[OptionFile]]) -> JsonSchema:
         comments = {option.name: option.comment for option in groups.get(group, [])}
         options: list[JsonSchema] = [{"const": name, "description": comments.get(name, "")} for name in names]
         choice: JsonSchema = {"anyOf": [*options, {"type": "null"}, {"type": "string", "pattern": r"\$\{"}]}
-        if group in (*schema.LISTED_GROUPS, *PLURALS):
+        if group in (*LISTED_GROUPS, *PLURALS):
             choice["anyOf"].append({"type": "array", "items": {"anyOf": options}})
         if not group.startswith("hydra/"):
             patterns[rf"^(override\s+|optional\s+)?/?{group}(@.*)?$"] = choice

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from hydrant.config.schema import REPETITIONS
+from hydrant.config.groups import REPETITIONS
 from hydrant.extensions.pictures.plotting import Curve, draw_curves, draw_study
 from hydrant.runs.folder import CURVES_PICTURE, SCHEDULE_PICTURE, SWEEP_PICTURE, RunFolder
 from hydrant.runs.record import read_metrics

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from hydrant.config.check import class_of
 from hydrant.config.command_line import Flags, named_folder
-from hydrant.config.hydra_guard import class_of
 from hydrant.errors import ConfigError, shown
 from hydrant.records import Answer
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep

@@ -16,8 +16,7 @@ from omegaconf import OmegaConf
 from hydrant.config.command_line import check_grid, check_overrides, swept_values
 from hydrant.config.compose import JobComposer
 from hydrant.config.flat import is_neutral
-from hydrant.config.groups import group_options, option_path
-from hydrant.config.schema import REPETITIONS
+from hydrant.config.groups import REPETITIONS, group_options, option_path
 from hydrant.errors import ConfigError, quoted, shown
 from hydrant.extensions.study.trials import RUNS, Budget
 from hydrant.extensions.study.verdict import Rule, detectable_effect, min_pairs, question

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
-from hydrant.config.hydra_guard import built, is_basic_launcher
+from hydrant.config.check import built, is_basic_launcher
 from hydrant.config.instantiate import as_config_error
 from hydrant.errors import ConfigError, FolderInUse, HydrantError
 from hydrant.installation import entry_points

@@ -96,7 +96,7 @@ def test_the_newest_folders_are_named_if_none_is_given(
     folders = [Path("outputs", "first"), Path("multirun", "study"), Path("outputs", "2025-01-01", "last")]
     for age, folder in enumerate(reversed(folders)):
         (folder / "seed-0").mkdir(parents=True)
-        (folder / "config.yaml").write_text("{}")
+        (folder / "config.yaml").touch()
         os.utime(folder, (time.time() - 100 * age,) * 2)
     (sweep := Path("multirun", "older")).mkdir()
     (sweep / "sweep.json").touch()

@@ -39,7 +39,7 @@ def sweep_in_all_states(folder: Path) -> Path:
         jobs.append(PlannedJob(name, [f"model={name}", "seed=0"], reason, earlier))
         if summary is not None:
             run.mkdir()
-            (run / "config.yaml").touch()
+            (run / "config.yaml").write_text("{}")
             (run / "summary.json").write_text(json.dumps(summary))
             text = "".join(f"{json.dumps(row)}\n" for row in rows) + incomplete_line
             (run / "metrics.jsonl").write_text(text)

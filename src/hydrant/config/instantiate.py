@@ -6,9 +6,10 @@ import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from hydrant.clock import converted
+from hydrant.config.groups import own_words
 from hydrant.errors import (
     ConfigError,
     HydrantError,
@@ -51,27 +52,32 @@ def check_arguments(key: str, node: Mapping[Any, Any]) -> None:
         parameters = inspect.signature(target).parameters
     except ValueError:  # a builtin without a signature
         return
+    _check_names(key, node, parameters)
     hints = {**type_hints_of(target), **HYDRA_KEYS}
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    checked = node
-    if awaits_optimizer(target, node):  # its arguments may be durations, for which 1 is checked
-        checked = converted(node, lambda _: 1)
-    for name, value in checked.items():
-        if not isinstance(name, str) or not (name in parameters or name in HYDRA_KEYS or takes_any):
-            from hydrant.config.groups import own_words  # late: it reads YAML
+    # Those of a scheduler may be durations, for which 1 is checked.
+    plain = converted(node, lambda _: 1) if awaits_optimizer(target, node) else node
+    named = [(f"{key}.{name}", name, value) for name, value in plain.items()]
+    placed = enumerate(positional_arguments(node, parameters).items())
+    for place_of_value, name, value in [*named, *((f"{key}._args_.{n}", *item) for n, item in placed)]:
+        if name in hints:
+            check_value(place_of_value, hints[name], value)
+    if plain is node:
+        names = node.keys() & hints.keys()
+        cast("dict[str, Any]", node).update({name: with_floats(hints[name], node[name]) for name in names})
 
+
+def _check_names(key: str, node: Mapping[Any, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
+    """Refuse arguments that a target with these parameters does not have, and a node that lacks one."""
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name, value in node.items():
+        if not isinstance(name, str) or not (takes_any or name in parameters or name in HYDRA_KEYS):
             words = own_words(f"{key}.{name}", str(value))
             remedy = words or suggestion(str(name), parameters, "Arguments")
             raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}", remedy=remedy)
-        if name in hints:
-            check_value(f"{key}.{name}", hints[name], value)
-            if checked is node and isinstance(node, dict):
-                node[name] = with_floats(hints[name], value)
-    for index, (name, value) in enumerate(positional_arguments(node, parameters).items()):
-        if name in hints:
-            check_value(f"{key}._args_.{index}", hints[name], value)
-    if not node.get("_partial_", False):
-        _check_complete(key, node, parameters)
+    for name, p in () if node.get("_partial_") or "_args_" in node else parameters.items():
+        if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and name not in node:
+            message, remedy = f"{node['_target_']} needs a value", f"give +{key}.{name}=<value>"
+            raise ConfigError(f"{key}.{name}", message, remedy=remedy)
 
 
 def awaits_optimizer(target: Any, node: Mapping[str, Any]) -> bool:
@@ -79,15 +85,6 @@ def awaits_optimizer(target: Any, node: Mapping[str, Any]) -> bool:
     is_torch = inspect.isclass(target) and any(base.__name__ == "LRScheduler" for base in target.__mro__)
     by_name = "optimizer" in inspect.signature(target).parameters and "optimizer" not in node
     return is_torch or hasattr(target, "get_updated_values") or by_name
-
-
-def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
-    optional = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    for name, parameter in parameters.items():
-        required = parameter.default is inspect.Parameter.empty and parameter.kind not in optional
-        if required and name not in node and "_args_" not in node:
-            message, remedy = f"{node['_target_']} needs a value", f"give +{key}.{name}=<value>"
-            raise ConfigError(f"{key}.{name}", message, remedy=remedy)
 
 
 def type_hints_of(target: Any) -> Mapping[str, Any]:

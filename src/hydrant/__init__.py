@@ -11,8 +11,8 @@ from hydrant.imports import lazy_exports
 if TYPE_CHECKING:
     from hydrant.errors import ConfigError as ConfigError
     from hydrant.errors import HydrantError as HydrantError
-    from hydrant.interface.run import Run as Run
-    from hydrant.interface.run import load_run as load_run
+    from hydrant.interface import Run as Run
+    from hydrant.interface import load_run as load_run
     from hydrant.interface.train import Config as Config
     from hydrant.interface.train import compose as compose
     from hydrant.interface.train import train as train

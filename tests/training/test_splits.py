@@ -31,7 +31,7 @@ def data(**parts: Any) -> Data:
 
 
 def planned(own: Data, *words: str) -> Plan:
-    from hydrant.interface.run import passed_objects
+    from hydrant.interface import passed_objects
     from hydrant.training.passed_objects import nodes_of, passing
 
     objects = passed_objects(None, own, None)

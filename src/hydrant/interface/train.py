@@ -19,8 +19,7 @@ from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
 from hydrant.config.flat import begin_run
 from hydrant.errors import ConfigError, Interrupted, recorded_error
 from hydrant.files.plain_values import check_value
-from hydrant.interface import known_arguments
-from hydrant.interface.run import Run, passed_objects
+from hydrant.interface import Run, known_arguments, passed_objects
 from hydrant.runs.folder import RunStatus, missing_folders, remove_if_empty
 from hydrant.runs.job import Job, RunResult, job_of, place
 from hydrant.runs.log_setup import process_settings

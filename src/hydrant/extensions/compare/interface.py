@@ -13,8 +13,7 @@ from hydrant.extensions.compare.run import Run as RunData
 from hydrant.extensions.compare.serialize import to_dict, to_text
 from hydrant.extensions.compare.sources import Question, read_runs, read_runs_by_path
 from hydrant.extensions.compare.verdict import Verdict
-from hydrant.interface import data_frame, known_arguments
-from hydrant.interface.run import Run
+from hydrant.interface import Run, data_frame, known_arguments
 
 if TYPE_CHECKING:
     import pandas as pd

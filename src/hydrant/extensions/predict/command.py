@@ -10,8 +10,7 @@ from msgspec import UNSET, UnsetType
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import PositiveInt, check_value
-from hydrant.interface import known_arguments
-from hydrant.interface.run import Run, Weights
+from hydrant.interface import Run, Weights, known_arguments
 from hydrant.records import Answer
 from hydrant.terminal.console import answer, relative, tell, wants_json
 
@@ -88,7 +87,7 @@ def predict(
     Args:
         inputs: the name of a split, a file, a folder, or a list of files; or inputs in memory: an array or tensor (N,
             ...) as the files of `data=tensors` hold them, or a dict of these.
-        weights: see `hydrant.interface.run.Weights`.
+        weights: see `hydrant.interface.Weights`.
         probabilities: whether the table has a column for the probability of each class.
         batch_size: how many samples are predicted at once; None: `eval_batch_size` of the run.
 

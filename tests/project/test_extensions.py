@@ -2,7 +2,9 @@
 
 import ast
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 from documentation import blocks, commands, write_files
 from installed import uv
-from processes import printed, wait_for_row
+from processes import printed, wait_for_row, wait_until_gone
 from repository import ROOT
 
 PAGE = "docs/reference/extensions.md"
@@ -51,17 +53,21 @@ def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", str(workdir / "installed"))
 
     _, _, tally, sweep, stop = commands(PAGE)
-    words = ("duration=3000", "log_every=20", "save_every=3000", "tracker=local")
+    words = ("duration=1000", "log_every=20", "save_every=1000", "tracker=local")
     sweep_call = call(sweep, *words, "hydra.sweep.subdir=${hydra:job.num}")
     with subprocess.Popen(sweep_call, stdout=subprocess.DEVNULL) as process:
         wait_for_row(workdir / "multirun" / "pair" / "0", 20, process)
+        unit = int((workdir / "multirun" / "pair" / ".detached_pid").read_text())
+        os.kill(unit, signal.SIGSTOP)  # so that it is not finished before the command has started
         process.kill()
-    assert re.search(r"multirun/pair: cancelled process \d+;", printed(*call(stop)))
+    assert f"multirun/pair: cancelled process {unit};" in printed(*call(stop))
+    os.kill(unit, signal.SIGCONT)
+    wait_until_gone([unit], seconds=60)
     assert json.loads(printed(*call(tally)))["statuses"] == {"preempted": 1}
     printed(*sweep_call)
     answer = json.loads(printed(*call(tally)))
     assert answer == {"version": 1, "command": "tally", "statuses": {"finished": 2}}
-    assert (workdir / "diary.txt").read_text() == "3000\n" * 2
+    assert (workdir / "diary.txt").read_text() == "1000\n" * 2
     help_page = printed(*call(tally, "--help"))
     assert help_page.startswith(text.splitlines()[0])
     assert "  tally  " in printed(*call("hydrant --help"))

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import re
-import shutil
 import sys
 import sysconfig
 from collections.abc import Iterable
@@ -51,11 +50,11 @@ def install(home: Path, *requirements: str) -> None:
     (versions := home / "versions.txt").write_text("\n".join(_versions()))
     python = str(home / "bin" / "python")
     uv("pip", "install", "--quiet", "--python", python, "--constraint", str(versions), *requirements)
-    _copy_compiled(home)
+    _link_compiled(home)
 
 
-def _copy_compiled(home: Path) -> None:
-    """Copy what Python has compiled of the same packages here. It compiles a module whose source differs again."""
+def _link_compiled(home: Path) -> None:
+    """Link what Python has compiled of the same packages here. It compiles a module whose source differs again."""
     here, there = (
         Path(sysconfig.get_path("purelib", vars={"base": str(base)})) for base in (sys.prefix, home)
     )
@@ -63,7 +62,7 @@ def _copy_compiled(home: Path) -> None:
         copy = there / file.relative_to(here)
         if copy.parents[1].is_dir() and not copy.exists():
             copy.parent.mkdir(exist_ok=True)
-            shutil.copyfile(file, copy)
+            copy.hardlink_to(file)
 
 
 def uv(*words: str) -> None:

@@ -87,7 +87,8 @@ class Discriminator(nn.Module):
 
 class Gan(Task):
     """Goodfellow et al., 2014, with the non-saturating loss of the generator (section 3). Both models also receive the
-    classes (Mirza & Osindero, 2014). Both losses use the same samples, and one update changes both models.
+    classes (Mirza & Osindero, 2014). Both losses use the same samples, and one update changes both models: at once, or
+    one after the other (`update_order`).
 
     In evaluation, `kernel_distance` measures how far the samples are from the real ones: the squared MMD of the pixels,
     batch by batch, with the kernel (x . y / d + 1)^3 of the KID (Binkowski et al., 2018).
@@ -118,14 +119,16 @@ class Gan(Task):
         generator, discriminator = self._models["generator"], self._models["discriminator"]
         noise = torch.randn(len(real), generator.latent_size, device=real.device, dtype=real.dtype)
         fake = generator(noise, classes)
-        generator_logits = widened(discriminator(fake, classes))
-        fake_logits = widened(discriminator(fake.detach(), classes))
-        real_logits = widened(discriminator(real, classes))
-        losses = {
-            "generator": F.softplus(-generator_logits).mean(),
-            "discriminator": (F.softplus(-real_logits) + F.softplus(fake_logits)).mean(),
-        }
-        measurements = {"real_accuracy": real_logits > 0, "fake_accuracy": fake_logits < 0}
+        losses: dict[str, Tensor] = {}
+        measurements: dict[str, Tensor] = {}
+        real_logits = torch.empty(0)
+        if self.turn != "discriminator":
+            losses["generator"] = F.softplus(-widened(discriminator(fake, classes))).mean()
+        if self.turn != "generator":
+            fake_logits = widened(discriminator(fake.detach(), classes))
+            real_logits = widened(discriminator(real, classes))
+            losses["discriminator"] = (F.softplus(-real_logits) + F.softplus(fake_logits)).mean()
+            measurements = {"real_accuracy": real_logits > 0, "fake_accuracy": fake_logits < 0}
         if not self.training:
             pixels = widened(real).flatten(1), widened(fake).flatten(1)
             measurements["kernel_distance"] = kernel_distance(*pixels)

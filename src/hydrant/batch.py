@@ -145,9 +145,13 @@ class Outcome(NamedTuple):
         """Return the sum of the losses, shape ()."""
         return functools.reduce(operator.add, self.losses.values())
 
-    def scalars(self) -> dict[str, Tensor]:
-        """Return what is logged as a mean: the total loss, each loss if there are several, and the measurements."""
-        parts = self.losses if len(self.losses) > 1 else {}
+    def scalars(self, *, is_part: bool = False) -> dict[str, Tensor]:
+        """Return what is logged as a mean: the total loss, each loss if there are several, and the measurements.
+
+        Args:
+            is_part: there are other losses, which a forward pass in another turn returns.
+        """
+        parts = self.losses if is_part or len(self.losses) > 1 else {}
         return {"loss": self.total_loss(), **parts, **self.measurements}
 
 

@@ -63,7 +63,7 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
     plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}), config={},
                            data=data, data_files={})  # fmt: skip
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
-                           meter=Meter(world.device), stream=None,
+                           meters={"": Meter(world.device)}, stream=None,
                            early_stopping=SimpleNamespace(judges_by=["val/loss", "min"]))  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def train(run: Any, num_updates: int) -> None:
         [entry] = run.optimizers.entries.values()
         entry.optimizer.step()
         entry.optimizer.zero_grad()
-        run.meter.add({"loss": loss.detach()}, 8)
+        run.meters[""].add({"loss": loss.detach()}, 8)
 
 
 def full_state(run: Any) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _rank(rank: int, folder: str) -> None:
     run = make_run(world, is_sharded=True)
     train(run, 3)
     save(run, shared / "two")
-    states = {"saved": full_state(run), "saved meters": world.all_gather(run.meter.state_dict())}
+    states = {"saved": full_state(run), "saved meters": world.all_gather(run.meters[""].state_dict())}
     train(run, 2)
     states["continued"] = full_state(run)
     save(make_run(world, is_sharded=False), shared / "replicated")
@@ -130,7 +130,7 @@ def _rank(rank: int, folder: str) -> None:
     restore(restored, SavedCheckpoint(shared / "one" / "update_00000003"))
     restored.state.num_updates = 3
     states["restored"] = full_state(restored)
-    states["restored meters"] = world.all_gather(restored.meter.state_dict())
+    states["restored meters"] = world.all_gather(restored.meters[""].state_dict())
     train(restored, 2)
     states["restored and continued"] = full_state(restored)
     if rank == 0:
@@ -149,7 +149,7 @@ def reshard_and_return(folder: Path) -> dict[str, Any]:
         run = make_run(world, is_sharded=False)
         restore(run, SavedCheckpoint(folder / "two" / "update_00000003"))
         run.state.num_updates = 3
-        on_one, meter = full_state(run), run.meter.state_dict()
+        on_one, meter = full_state(run), run.meters[""].state_dict()
         save(run, folder / "one")
     (folder / "one_has_saved").touch()
     while not ranks.join():

@@ -319,6 +319,7 @@ class TrainConfig(OptimizerSettings):
     patience: PositiveInt | None
     test_at_end: bool
     optimizers: dict[str, Any]
+    update_order: list[list[str]]
     skip_non_finite: bool
     max_skipped: NotNegativeInt
     limit_train_samples: PositiveInt | None

@@ -114,6 +114,9 @@ class Task(nn.Module):
     """Decides the best checkpoint unless the config names another one."""
     loss_of_batch = False
     """True: the loss has terms of several samples, such as pairs, so micro-batches change it."""
+    turn: str | None = None
+    """The optimizer that updates by this forward pass, where they take turns (`update_order`): only its losses are
+    needed. None: all losses are, as in evaluation."""
     measures_training = True  # False if nothing reads the measurements of training batches
     class_names: Sequence[str] | None = None  # of the data, if they have some
     ignore_index: int | None = None  # targets with this value do not count; None: all count

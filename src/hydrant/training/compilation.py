@@ -140,7 +140,7 @@ class Compilation:
         """Return the step of an optimizer. `scheduled`: the fields of its groups that change during the run."""
         return EagerStep(optimizer, scheduled)
 
-    def check_recompiles(self, num_updates: int) -> None:
+    def check_recompiles(self, num_updates: int, *, is_planned: bool = False) -> None:
         """Log recompilations since the last call.
 
         Raises:

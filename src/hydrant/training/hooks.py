@@ -19,6 +19,7 @@ EVENTS = {
     "on_start": "trainer",
     "before_update": "trainer, num_updates",
     "after_update": "trainer, num_updates",
+    "on_log": "trainer, row",
     "on_evaluation_batch": "trainer, batch, outcome",
     "on_evaluation": "trainer, row",
     "after_evaluation": "trainer, row",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.training import reports
 from hydrant.training.metrics import Pace
 from hydrant.training.trainer import Trainer
-from hydrant.training.update import Update
+from hydrant.training.update import Turn, Update
 
 
 def train(trainer: Trainer) -> None:
@@ -82,30 +83,51 @@ def finish_update(trainer: Trainer, due: Due, update: Update, *, is_last: bool) 
 
 
 def make_update(trainer: Trainer, *, measure: bool) -> Update:
-    """Make one update and count it.
-
-    An update whose scaled gradients overflow is tried again with a smaller loss scale. With `skip_non_finite`, an
-    update of NaN or infinity is counted but not applied.
+    """Make one update and count it. Optimizers that take turns have one after the other, on the same samples.
 
     Raises:
         NonFiniteError: more than `max_skipped` updates in a row were not applied.
     """
-    state, optimizers, all_reduce = trainer.state, trainer.optimizers, trainer.plan.parallel.all_reduce
-    saved = [buffer.clone() for buffer in trainer.task.buffers()] if optimizers.may_skip else []
+    state, optimizers = trainer.state, trainer.optimizers
     trainer.buffers.begin_update()
-    accumulate, update = partial(accumulate_gradients, trainer), None
-    while update is None or update.status == "overflowed":
-        update = optimizers.update(state.num_updates, accumulate, all_reduce, measure=measure)
-        trainer.enter("other")
-        if update.status != "applied":
-            skip_update(trainer, saved, has_overflowed=update.status == "overflowed")
+    updates = list[Update]()
+    for turn in optimizers.cycle[state.num_updates % len(optimizers.cycle)]:
+        updates.append(take_turn(trainer, turn, measure=measure))
     state.num_updates += 1
-    if update.status == "applied":
+    if any(update.status == "applied" for update in updates):
         state.num_skipped_in_a_row = 0
         trainer.buffers.end_update()
         trainer.plan.averaging.update(state.num_updates)
+    if len(optimizers.turns) == 1:
+        return updates[0]
+    cast("Any", trainer.task).turn = None
+    norms = {name: norm for update in updates for name, norm in update.grad_norms.items()}
+    return updates[-1]._replace(grad_norms=norms)
+
+
+def take_turn(trainer: Trainer, turn: Turn, *, measure: bool) -> Update:
+    """Update the optimizers of a turn.
+
+    One whose scaled gradients overflow is tried again with a smaller loss scale. With `skip_non_finite`, one of NaN or
+    infinity is left out.
+
+    Raises:
+        NonFiniteError: as `make_update`.
+    """
+    state, optimizers, all_reduce = trainer.state, trainer.optimizers, trainer.plan.parallel.all_reduce
+    if turn.name:
+        cast("Any", trainer.task).turn = turn.name
+    saved = [buffer.clone() for buffer in trainer.task.buffers()] if optimizers.may_skip else []
+    accumulate, update = partial(accumulate_gradients, trainer, turn), None
+    while update is None or update.status == "overflowed":
+        update = optimizers.update(turn, state.num_updates, accumulate, all_reduce, measure=measure)
+        trainer.enter("other")
+        if update.status != "applied":
+            skip_update(trainer, saved, has_overflowed=update.status == "overflowed")
+    if update.status == "applied":
+        meter = trainer.meters[turn.name]
         for outcome in update.outcomes:  # device tensors: no host sync in the hot path
-            trainer.meter.add(outcome.scalars(), outcome.num_targets)
+            meter.add(outcome.scalars(is_part=bool(turn.name)), outcome.num_targets)
     return update
 
 
@@ -121,17 +143,18 @@ def skip_update(trainer: Trainer, saved: Sequence[Tensor], *, has_overflowed: bo
         raise NonFiniteError.after_skips(state.num_updates, max_skipped, has_overflowed)
 
 
-def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
-    """Accumulate the gradients of the next update: the gradients of the mean loss over its targets on all ranks.
+def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], int | None]:
+    """Accumulate the gradients of a turn of the next update: those of the mean loss over its targets on all ranks.
 
     Every call gives the same gradients. Returns the outcomes of the micro-batches, and the signal by which all ranks
     stop.
     """
-    plan, optimizers, num_updates = trainer.plan, trainer.optimizers, trainer.state.num_updates
+    plan, num_updates = trainer.plan, trainer.state.num_updates
     spec, world, parallel = plan.spec, plan.world, plan.parallel
     num_samples, outcomes = spec.batch_sizes.value(num_updates), list[Outcome]()
     num_micro_steps = num_samples // (spec.micro_batch_size * world.world_size)
-    trainer.weigh_losses(num_micro_steps)
+    if num_micro_steps != trainer.num_micro_steps:
+        trainer.weigh_losses(num_micro_steps)
     num_targets: int | Tensor = 0
     trainer.enter("data_wait")
     for micro_step, batch in enumerate(trainer.stream.micro_batches(num_updates)):
@@ -143,49 +166,52 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
         with parallel.gradient_sync(trainer.trained, is_last):  # the ranks reduce once per update
             outcome = trainer.forward(trainer.trained, batch)
             trainer.enter("backward")
-            add_gradients(trainer, outcome)
+            add_gradients(trainer, turn, outcome)
         outcomes.append(outcome)
         num_targets += outcome.num_targets
         if not is_last:
             if plan.compilation.reuses_memory:
-                optimizers.clone_gradients()
+                turn.clone_gradients()
             trainer.enter("data_wait")
     trainer.enter("optimizer")
+    if turn.name:
+        parallel.average(turn.gradients)
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
     usual = num_samples * plan.targets_per_sample
     if isinstance(num_targets, Tensor):
-        optimizers.scale_gradients(usual / num_targets.clamp(min=1).to(trainer.loss_weight))
+        turn.scale_gradients(usual / num_targets.clamp(min=1).to(trainer.loss_weight))
     elif num_targets not in (usual, 0):
-        optimizers.scale_gradients(usual / num_targets)
+        turn.scale_gradients(usual / num_targets)
     return outcomes, stop
 
 
-def add_gradients(trainer: Trainer, outcome: Outcome) -> None:
+def add_gradients(trainer: Trainer, turn: Turn, outcome: Outcome) -> None:
     """Add the gradients of a micro-batch's mean loss, weighted by its number of targets over the usual number.
 
     The ranks average their gradients. So after all micro-batches, they are the gradients of the sum of the losses of
     all targets of the update, divided by the usual number of its targets.
     """
-    optimizers, loss_weight, num_targets = trainer.optimizers, trainer.loss_weight, outcome.num_targets
+    loss_weight, num_targets = trainer.loss_weight, outcome.num_targets
     usual = trainer.plan.spec.micro_batch_size * trainer.plan.targets_per_sample
     if isinstance(num_targets, Tensor):
-        optimizers.backward(outcome, loss_weight * (num_targets.to(loss_weight) / usual))
+        turn.backward(outcome, loss_weight * (num_targets.to(loss_weight) / usual))
     elif num_targets:
         is_usual = num_targets == usual
-        optimizers.backward(outcome, loss_weight if is_usual else loss_weight * (num_targets / usual))
+        turn.backward(outcome, loss_weight if is_usual else loss_weight * (num_targets / usual))
     else:
-        optimizers.backward_zeros(outcome)
+        turn.backward_zeros(outcome)
 
 
 def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool) -> None:
     """Log, evaluate, draw and save what is due after an update."""
     state, pace, row = trainer.state, trainer.pace, dict[str, float]()
     trainer.plan.hooks.call("after_update", trainer, state.num_updates, names=due.hooks)
-    if ends_early(trainer):  # a hook has just ended the run
-        due = trainer.plan.intervals.due(state.num_updates, is_last=True)
-    if due.log:
+    if due.log or (ends_early(trainer) and trainer.plan.intervals.log_every.is_on):
         trainer.enter("log")
         row |= reports.training_row(trainer, update.grad_norms)  # waits for the device
+        trainer.plan.hooks.call("on_log", trainer, reports.with_progress(trainer, row))
+    if ends_early(trainer):  # a hook has just ended the run
+        due = trainer.plan.intervals.due(state.num_updates, is_last=True)
     if due.histogram:
         reports.log_histograms(trainer)
     if due.eval:

@@ -40,10 +40,15 @@ def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str
     """
     plan, state, schedules = trainer.plan, trainer.state, trainer.optimizers.schedules
     measured = {f"optim/{name}": norm for name, norm in grad_norms.items()}
-    row = {k if "/" in k else f"train/{k}": v for k, v in trainer.meter.read(measured).items()}
+    means = [meter.read(measured) for meter in trainer.meters.values()]
+    row = {k if "/" in k else f"train/{k}": v for turn in means for k, v in turn.items()}
+    if all(means):
+        row["train/loss"] = sum(turn["loss"] for turn in means)
+    else:  # an optimizer had no turn
+        row.pop("train/loss", None)
     for name, value in row.items():
         if not math.isfinite(value):
-            is_here = plan.world.all_gather(trainer.meter.first_non_finite() is not None)
+            is_here = plan.world.all_gather(trainer.first_non_finite() is not None)
             end_non_finite(trainer, name, is_here)
     latest = schedules.values(state.num_updates - 1)  # of the update that was just made
     row |= {f"optim/{name}": value for name, value in latest.items()}
@@ -165,7 +170,7 @@ def check_finite(trainer: Trainer) -> None:
     Raises:
         NonFiniteError: a metric, a weight or a buffer is NaN or infinite on some rank; raised on all ranks.
     """
-    metric = trainer.meter.first_non_finite()
+    metric = trainer.first_non_finite()
     problems = [
         f"train/{metric}" if metric is not None else None,
         _find_non_finite(trainer.task, trainer.task.state_dict()),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant import seeding
+from hydrant.batch import map_tensors
 from hydrant.clock import Clock, batch_size_steps
 from hydrant.config.flat import flatten
 from hydrant.data import PositionedSource, PositionedStream, Source
@@ -34,9 +35,11 @@ def checkpoint_content(trainer: Trainer) -> Generator[storage.Checkpoint]:
     for name, entry in trainer.optimizers.entries.items():
         named = _by_name(optimizers["optimizers"][name], [names[id(p)] for p in entry.parameters])
         optimizers["optimizers"][name] = {"type": type(entry.optimizer).__name__, **named}
-    meter, stream, num_updates = trainer.meter.state_dict(), trainer.stream, trainer.state.num_updates
+    stream, num_updates = trainer.stream, trainer.state.num_updates
     of_rank = {
-        "meter": {key: value.cpu() if isinstance(value, Tensor) else value for key, value in meter.items()},
+        "meters": {
+            name: map_tensors(Tensor.cpu, meter.state_dict()) for name, meter in trainer.meters.items()
+        },
         "host": seeding.host_state(),
         "stream": stream.state_dict(num_updates) if isinstance(stream, PositionedStream) else {},
     }
@@ -231,13 +234,14 @@ def _restore_ranks(trainer: Trainer, saved: storage.SavedCheckpoint) -> None:
     On another number of ranks, rank 0 receives the sums of all meters.
     """
     world, ranks = trainer.plan.world, saved.read_state("ranks")
-    meters = [rank["meter"] for rank in ranks]
     of_rank = ranks[world.rank % len(ranks)]
-    if len(ranks) != world.world_size:
-        total = merge_meters(meters)
-        empty = total | {"sums": torch.zeros_like(total["sums"]), "weight": 0}
-        meters = [total, *[empty] * world.rank]
-    trainer.meter.load_state_dict(meters[world.rank])
+    for name, meter in trainer.meters.items():
+        meters = [rank["meters"][name] for rank in ranks]
+        if len(ranks) != world.world_size:
+            total = merge_meters(meters)
+            empty = total | {"sums": torch.zeros_like(total["sums"]), "weight": 0}
+            meters = [total, *[empty] * world.rank]
+        meter.load_state_dict(meters[world.rank])
     seeding.set_host_state(of_rank["host"])
     if isinstance(trainer.stream, PositionedStream):
         is_of_rank = "stream" in of_rank  # else an earlier version saved one position for all ranks

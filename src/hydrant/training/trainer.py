@@ -206,18 +206,24 @@ class Trainer:
     def __post_init__(self) -> None:
         device = self.plan.world.device
         self.log = HookLog()
-        self.meter = Meter(device, self.plan.parallel.all_reduce)
+        all_reduce = self.plan.parallel.all_reduce
+        self.meters = {turn.name: Meter(device, all_reduce) for turn in self.optimizers.turns}
         self.pace = Pace(self.state.num_updates, device)
         self.forward = self.plan.precision.around(self.plan.compilation.forward_train)
         """The forward pass of a micro-batch, in the precision of the run."""
-        self._num_micro_steps = self.plan.spec.num_micro_steps(self.state.num_updates)
+        self.num_micro_steps = self.plan.spec.num_micro_steps(self.state.num_updates)
         self.loss_weight = torch.tensor(
-            1.0 / self._num_micro_steps, dtype=self.plan.precision.loss_dtype, device=device
+            1.0 / self.num_micro_steps, dtype=self.plan.precision.loss_dtype, device=device
         )
         """The weight of a micro-batch with the usual number of targets, shape ()."""
         self.buffers = RankBuffers(self.task, self.plan.world.rank, self.plan.world.world_size)
         self._kept_batches = dict[str, LoaderBatches]()
         self.phase_observers = [o for o in (self.plan.profiler, self.watchdog) if o.is_on]
+
+    @property
+    def meter(self) -> Meter:
+        """Measures what all optimizers update by, unless they take turns."""
+        return self.meters[""]
 
     @property
     def model(self) -> nn.Module:
@@ -229,6 +235,10 @@ class Trainer:
         plan, num_updates = self.plan, self.state.num_updates
         batch = next(iter(self.stream.micro_batches(num_updates)))
         return plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
+
+    def first_non_finite(self) -> str | None:
+        """Return the first mean since the last log point that is NaN or infinite on this rank; synchronises."""
+        return next(filter(None, (meter.first_non_finite() for meter in self.meters.values())), None)
 
     def evaluation_batches(self, split: Split) -> Iterable[Batch]:
         """Return the batches of a pass over a split. Its data workers are kept for the next pass."""
@@ -247,9 +257,8 @@ class Trainer:
 
     def weigh_losses(self, num_micro_steps: int) -> None:
         """Set the weight of a micro-batch in an update of so many."""
-        if num_micro_steps != self._num_micro_steps:
-            self._num_micro_steps = num_micro_steps
-            self.loss_weight.fill_(1.0 / num_micro_steps)
+        self.num_micro_steps = num_micro_steps
+        self.loss_weight.fill_(1.0 / num_micro_steps)
 
     def end(self, reason: str) -> None:
         """End the run after this update, evaluated, saved and finished. A run makes at least one update.

@@ -57,79 +57,32 @@ class OptimizerEntry:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
 
-class Optimizers:
-    """Applies updates to the parameters of a task.
+class Turn:
+    """Optimizers that update at once, by the gradients of one forward pass: all of a task, or one that takes turns.
 
     Args:
         entries: the optimizers by name.
-        schedules: the values of their scheduled fields.
         precision: owns the loss scaler.
-        skip_non_finite: do not apply an update whose loss or gradient is NaN or infinite for another reason than a
-            too large loss scale. Synchronises with the device in every update.
-
-    Raises:
-        ConfigError: an optimizer evaluates the loss itself, and a setting does not allow that.
+        name: of the one that takes turns; "": all update at once.
     """
 
-    def __init__(
-        self,
-        entries: Mapping[str, OptimizerEntry],
-        schedules: FieldSchedules,
-        precision: Precision,
-        *,
-        skip_non_finite: bool = False,
-    ) -> None:
-        self.entries = dict(entries)
-        self.schedules = schedules
-        self._precision = precision
-        self.skips_non_finite = skip_non_finite
-        self.scales_loss = precision.scales_loss
-        self.may_skip = skip_non_finite or self.scales_loss
-        self._always_clips = self.may_skip or any(
-            entry.clipping.key is not None for entry in entries.values()
-        )
-        self._parameters = {name: entry.parameters for name, entry in entries.items()}
-        self._all_parameters = [p for parameters in self._parameters.values() for p in parameters]
+    def __init__(self, entries: Mapping[str, OptimizerEntry], precision: Precision, name: str = "") -> None:
+        self.entries, self.name, self._precision = entries, name, precision
+        self.parameters = {name: entry.parameters for name, entry in entries.items()}
+        self._all_parameters = [p for parameters in self.parameters.values() for p in parameters]
         self.steps = {entry.optimizer: entry.step for entry in entries.values()}
         self._custom_zero_grad = [o for o in self.steps if type(o).zero_grad is not Optimizer.zero_grad]
-        self._with_modes = [o for o in self.steps if kernels.has_modes(o)]
-        self.mode_parameters = [p for o in self._with_modes for g in o.param_groups for p in g["params"]]
-        """The weights of optimizers with modes."""
-        self._set_train_weights(self._train_weights())
         self._passes = self._plan_passes()
-        self._with_closure = [o for o in self.steps if kernels.needs_closure(o)]
-        self.uses_closure = bool(self._with_closure)
-        """Whether an optimizer evaluates the loss itself."""
-        if self._with_closure:
-            self._check_closure()
 
     @property
-    def retains_graph(self) -> bool:
-        """Whether several backward passes run through the graph, because optimizers follow single losses."""
-        return any(entry.losses is not None for entry in self.entries.values())
+    def gradients(self) -> list[Tensor]:
+        return local_gradients(self._all_parameters)
 
-    def update(
-        self, num_updates: int, accumulate: Accumulate, all_reduce: AllReduce, *, measure: bool
-    ) -> Update:
-        """Make the update after `num_updates` completed ones: write the schedules, accumulate, clip and step.
-
-        Args:
-            num_updates: completed updates.
-            accumulate: adds the gradients; it gives the same ones however often it is called.
-            all_reduce: sums a tensor over the ranks.
-            measure: compute the gradient norms even if clipping does not need them.
-        """
-        self.schedules.write(num_updates)
-        if self._with_closure:
-            return self._update_with_closure(accumulate, all_reduce, measure)
-        outcomes, stop = self._accumulate(accumulate)
-        if self.skips_non_finite and not mean_loss(outcomes, all_reduce).isfinite():
-            return Update(outcomes, stop, "not_finite", {})
-        norms = self._clip(measure) if measure or self._always_clips else {}
-        checks_norms = self.skips_non_finite and not self._precision.scales_loss
-        if checks_norms and not torch.stack(list(norms.values())).isfinite().all():
-            return Update(outcomes, stop, "not_finite", {})
-        return Update(outcomes, stop, "applied" if self._precision.step(self.steps) else "overflowed", norms)
+    def clear_gradients(self) -> None:
+        for optimizer in self._custom_zero_grad:
+            optimizer.zero_grad()
+        for parameter in self._all_parameters:
+            parameter.grad = None  # torch's own zero_grad does only this, in three times as long
 
     def backward(self, outcome: Outcome, weight: Tensor) -> None:
         """Add the gradients of `weight` (shape ()) times each loss to the parameters that follow this loss."""
@@ -156,10 +109,101 @@ class Optimizers:
 
     def scale_gradients(self, ratio: float | Tensor) -> None:
         """Multiply every gradient by `ratio`, a number or a tensor of shape ()."""
-        if gradients := local_gradients(self._all_parameters):
+        if gradients := self.gradients:
             if isinstance(ratio, Tensor):
                 ratio = ratio.to(gradients[0].device)  # sharded ones may be kept on the host
             torch._foreach_mul_(gradients, ratio)  # pyright: ignore[reportPrivateUsage]
+
+    def _plan_passes(self) -> list[tuple[str | None, list[nn.Parameter] | None]]:
+        """Return the backward passes in order: (a loss, its parameters). None stands for the sum, and for all."""
+        if not self.name and all(entry.losses is None for entry in self.entries.values()):
+            return [(None, None)]
+        by_losses = {name: entry.losses for name, entry in self.entries.items()}
+        summed = [p for name, losses in by_losses.items() if losses is None for p in self.parameters[name]]
+        passes: list[tuple[str | None, list[nn.Parameter] | None]] = [(None, summed)] if summed else []
+        for loss in dict.fromkeys(loss for losses in by_losses.values() for loss in losses or ()):
+            followers = [name for name, losses in by_losses.items() if loss in (losses or ())]
+            passes.append((loss, [p for name in followers for p in self.parameters[name]]))
+        return passes
+
+
+class Optimizers:
+    """Applies updates to the parameters of a task.
+
+    Args:
+        entries: the optimizers by name.
+        schedules: the values of their scheduled fields.
+        precision: owns the loss scaler.
+        skip_non_finite: do not apply an update whose loss or gradient is NaN or infinite for another reason than a
+            too large loss scale. Synchronises with the device in every update.
+        order: the names of those that take turns in an update, one list for each update, again and again; empty: all
+            update at once.
+
+    Raises:
+        ConfigError: an optimizer evaluates the loss itself, and a setting does not allow that.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, OptimizerEntry],
+        schedules: FieldSchedules,
+        precision: Precision,
+        *,
+        skip_non_finite: bool = False,
+        order: Sequence[Sequence[str]] = (),
+    ) -> None:
+        self.entries = dict(entries)
+        self.whole = Turn(self.entries, precision)
+        turns = {name: Turn({name: self.entries[name]}, precision, name) for names in order for name in names}
+        self.turns = list(turns.values()) or [self.whole]
+        self.cycle = [[turns[name] for name in names] for names in order] or [[self.whole]]
+        self.schedules = schedules
+        self._precision = precision
+        self.skips_non_finite = skip_non_finite
+        self.scales_loss = precision.scales_loss
+        self.may_skip = skip_non_finite or self.scales_loss
+        self._always_clips = self.may_skip or any(
+            entry.clipping.key is not None for entry in entries.values()
+        )
+        self._with_modes = [o for o in self.whole.steps if kernels.has_modes(o)]
+        self.mode_parameters = [p for o in self._with_modes for g in o.param_groups for p in g["params"]]
+        """The weights of optimizers with modes."""
+        self._set_train_weights(self._train_weights())
+        self._with_closure = [o for o in self.whole.steps if kernels.needs_closure(o)]
+        self.uses_closure = bool(self._with_closure)
+        """Whether an optimizer evaluates the loss itself."""
+        if self._with_closure:
+            self._check_closure()
+
+    @property
+    def retains_graph(self) -> bool:
+        """Whether a backward pass leaves parameters out, because optimizers follow single losses or take turns."""
+        return self.turns != [self.whole] or any(entry.losses is not None for entry in self.entries.values())
+
+    def update(
+        self, turn: Turn, num_updates: int, accumulate: Accumulate, all_reduce: AllReduce, *, measure: bool
+    ) -> Update:
+        """Make a turn of the update after `num_updates` completed ones: write the schedules, accumulate, clip and step.
+
+        Args:
+            turn: the optimizers to update.
+            num_updates: completed updates.
+            accumulate: adds the gradients; it gives the same ones however often it is called.
+            all_reduce: sums a tensor over the ranks.
+            measure: compute the gradient norms even if clipping does not need them.
+        """
+        self.schedules.write(num_updates)
+        if self._with_closure:
+            return self._update_with_closure(turn, accumulate, all_reduce, measure)
+        turn.clear_gradients()
+        outcomes, stop = accumulate()
+        if self.skips_non_finite and not mean_loss(outcomes, all_reduce).isfinite():
+            return Update(outcomes, stop, "not_finite", {})
+        norms = self._clip(turn, measure) if measure or self._always_clips else {}
+        checks_norms = self.skips_non_finite and not self._precision.scales_loss
+        if checks_norms and not torch.stack(list(norms.values())).isfinite().all():
+            return Update(outcomes, stop, "not_finite", {})
+        return Update(outcomes, stop, "applied" if self._precision.step(turn.steps) else "overflowed", norms)
 
     @contextlib.contextmanager
     def eval_weights(self) -> Generator[None]:
@@ -192,47 +236,31 @@ class Optimizers:
         self.schedules.load_state_dict(state["schedules"])
         self._set_train_weights(state["trained_weights"])
 
-    def _accumulate(self, accumulate: Accumulate) -> tuple[list[Outcome], int | None]:
-        for optimizer in self._custom_zero_grad:
-            optimizer.zero_grad()
-        for parameter in self._all_parameters:
-            parameter.grad = None  # torch's own zero_grad does only this, in three times as long
-        return accumulate()
-
-    def _update_with_closure(self, accumulate: Accumulate, all_reduce: AllReduce, measure: bool) -> Update:
+    def _update_with_closure(
+        self, turn: Turn, accumulate: Accumulate, all_reduce: AllReduce, measure: bool
+    ) -> Update:
         """Make the update of an optimizer that evaluates the loss itself; return its first evaluation."""
         evaluations: list[Update] = []
 
         def closure() -> Tensor:
-            outcomes, stop = self._accumulate(accumulate)
-            evaluations.append(Update(outcomes, stop, "applied", self._clip(measure)))
+            turn.clear_gradients()
+            outcomes, stop = accumulate()
+            evaluations.append(Update(outcomes, stop, "applied", self._clip(turn, measure)))
             return mean_loss(outcomes, all_reduce)
 
         self._with_closure[0].step(closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs
         return evaluations[0]._replace(stop=evaluations[-1].stop)
 
-    def _clip(self, measure: bool) -> dict[str, Tensor]:
+    def _clip(self, turn: Turn, measure: bool) -> dict[str, Tensor]:
         """Unscale and clip the gradients; return their norms before clipping, if they are measured or needed."""
         norms: dict[str, Tensor] = {}
-        for name, entry in self.entries.items():
+        for name, entry in turn.entries.items():
             self._precision.unscale(entry.optimizer)
-            parameters, norm = self._parameters[name], None
+            parameters, norm = turn.parameters[name], None
             if measure or self.skips_non_finite or entry.clipping.max_norm is not None:
                 norms[f"{metric_prefix(name)}grad_norm"] = norm = gradient_norm(parameters)
             entry.clipping(parameters, norm)
         return norms
-
-    def _plan_passes(self) -> list[tuple[str | None, list[nn.Parameter] | None]]:
-        """Return the backward passes in order: (a loss, its parameters). None stands for the sum, and for all."""
-        if not self.retains_graph:
-            return [(None, None)]
-        by_losses = {name: entry.losses for name, entry in self.entries.items()}
-        summed = [p for name, losses in by_losses.items() if losses is None for p in self._parameters[name]]
-        passes: list[tuple[str | None, list[nn.Parameter] | None]] = [(None, summed)] if summed else []
-        for loss in dict.fromkeys(loss for losses in by_losses.values() for loss in losses or ()):
-            followers = [name for name, losses in by_losses.items() if loss in (losses or ())]
-            passes.append((loss, [p for name in followers for p in self._parameters[name]]))
-        return passes
 
     def _check_closure(self) -> None:
         """Raise a ConfigError if a setting does not allow an optimizer that evaluates the loss itself."""

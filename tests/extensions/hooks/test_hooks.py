@@ -82,16 +82,18 @@ def test_stages_and_diagnostics_are_the_same_on_two_ranks(parallel: str, train: 
     assert_close_rows(one, workdir / "outputs" / "on_one_rank")
 
 
-def test_a_metric_ends_the_run_at_the_first_evaluation_that_reaches_it(train: Train) -> None:
-    words = (*DIGITS, "duration=40", "optimizer.lr=0.01")
+@pytest.mark.parametrize("metric", ["val/accuracy", "train/accuracy"])
+def test_a_metric_ends_the_run_at_the_first_row_that_reaches_it(metric: str, train: Train) -> None:
+    words = (*DIGITS, "duration=40", "optimizer.lr=0.01", "log_every=3")
     whole = train(*words, name="whole")
-    accuracies = {row["num_updates"]: row["val/accuracy"] for row in rows(whole) if "val/accuracy" in row}
+    accuracies = {row["num_updates"]: row[metric] for row in rows(whole) if metric in row}
     target = sorted(value for n, value in accuracies.items() if n)[3]
     first = min(n for n, value in accuracies.items() if n and value >= target)
-    folder = train(*words, "hook=stop_at", f"hooks.stop_at.metric='val/accuracy>={target}'", name="ended")
-    record = summary(folder)
-    assert (record["status"], record["num_updates"]) == ("finished", first)
-    assert record["end_reason"].startswith("stop_at: val/accuracy ")
+    folder = train(*words, "hook=stop_at", f"hooks.stop_at.metric='{metric}>={target}'", name="ended")
+    record, last = summary(folder), rows(folder)[-1]
+    assert (record["status"], record["num_updates"], last["num_updates"]) == ("finished", first, first)
+    assert record["end_reason"].startswith(f"stop_at: {metric} ")
+    assert "val/accuracy" in last, "the last update is evaluated"
     assert first < 40
 
 
@@ -251,6 +253,7 @@ def test_no_lr_is_suggested_where_the_loss_never_falls() -> None:
          "hooks.freeze.stages: the hooks freeze and late all freeze weights; put all stages into one hook"),
         (("hook=lr_finder",), "scheduler: lr_finder needs an lr above 0 that grows in every update; debug=lr_finder"),
         (("hook=stop_at", "hooks.stop_at.metric='val/acuracy>=1'"), "no evaluation gives 'val/acuracy'; did you mean"),
+        (("hook=stop_at", "hooks.stop_at.metric='train/acuracy>=1'"), "no evaluation gives 'val/acuracy'; did"),
         *slow(
             (("hook=freeze", "hooks.freeze.stages=[{match: x}]"), "hooks.freeze.stages: 'x' matches no trained weight"),
             (("hook=freeze", "hooks.freeze.stages=[{match: hidden, till: 3}]"), "argument 'till'; write {"),

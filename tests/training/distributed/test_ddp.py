@@ -11,7 +11,7 @@ import torch
 from faulty_model import TORCHRUN, TWO_RANKS
 from repository import ROOT
 from run_folders import assert_close_rows, assert_same_state, rows, rows_without_compile, summary, weights
-from torch import Tensor, distributed, nn
+from torch import distributed, nn
 from training_runs import train_in_child
 
 from hydrant.training.distributed.ddp import Ddp
@@ -21,18 +21,6 @@ pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
 
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
          "limit_val_samples=37", "micro_batch_size=16")  # fmt: skip
-
-
-class PartlyUsed(nn.Module):
-    """A task of which some parameters have no effect on the loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.frozen = nn.Linear(2, 2).requires_grad_(False)
-        self.used, self.extra = nn.Linear(2, 2), nn.ModuleList([nn.Linear(2, 2) for _ in range(4)])
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.used(self.frozen(inputs)).sum()
 
 
 @pytest.fixture

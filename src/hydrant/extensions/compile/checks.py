@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 from torch._dynamo import utils
@@ -170,19 +170,25 @@ of their norm.
 
 def first_gradients(trainer: Trainer) -> Gradients:
     """Return the loss and gradients of the next micro-batch; leave gradients and buffers as they were."""
-    plan, task, num_updates = trainer.plan, trainer.task, trainer.state.num_updates
+    plan, task, num_updates = trainer.plan, cast("Any", trainer.task), trainer.state.num_updates
     batch = trainer.first_batch()
     seeding.seed_micro_step(plan.spec.seed, num_updates, plan.world.rank, plan.world.device)
     task.zero_grad(set_to_none=True)
     try:
-        with kept_buffers(task):
-            with plan.precision.autocast():
-                outcome = task(plan.precision.cast(batch))
-            trainer.optimizers.backward(outcome, trainer.loss_weight)
+        losses = list[Tensor]()
+        for turn in trainer.optimizers.turns:
+            task.turn = turn.name or None
+            with kept_buffers(task):
+                with plan.precision.autocast():
+                    outcome = task(plan.precision.cast(batch))
+                turn.backward(outcome, trainer.loss_weight)
+            losses.append(outcome.total_loss().detach())
+        plan.compilation.check_recompiles(num_updates, is_planned=len(losses) > 1)  # each turn has a graph
         gradients = {name: _kept(p.grad) for name, p in task.named_parameters() if p.grad is not None}
     finally:
+        task.turn = None
         task.zero_grad(set_to_none=True)
-    return outcome.total_loss().detach(), gradients
+    return sum(losses[1:], losses[0]), gradients
 
 
 def _kept(gradient: Tensor) -> Tensor:

@@ -292,9 +292,10 @@ class Compile(Compilation):
             self._steps.append(step)
         return step
 
-    def check_recompiles(self, num_updates: int) -> None:
+    def check_recompiles(self, num_updates: int, *, is_planned: bool = False) -> None:
         self._num_updates = num_updates
-        self._read("after update", steps_are_planned=all(step.is_warming_up for step in self._steps))
+        steps_are_planned = all(step.is_warming_up for step in self._steps)
+        self._read("after update", is_planned=is_planned, steps_are_planned=steps_are_planned)
         self._has_run = True
         if self._falls_back and not self._arguments["fullgraph"]:
             # Dynamo runs what it cannot compile eager, because the caller's part before it must not run twice.

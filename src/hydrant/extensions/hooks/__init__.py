@@ -233,11 +233,11 @@ class Samples:
 
 
 class StopAt:
-    """Ends the run at the first evaluation that reaches `metric`, or once it has trained for `time`.
+    """Ends the run at the first row that reaches `metric`, or once it has trained for `time`.
 
     Args:
-        metric: end at the first evaluation that reaches it: `val/accuracy>=0.95` or `val/loss<=0.1`. The evaluation of
-            the untrained model does not count.
+        metric: `val/accuracy>=0.95` ends it at the first evaluation that reaches it, but that of the untrained model;
+            `train/loss<=0.1` at the first log point.
         time: `90s`, `30min`, `2h` or `1d` of training, over all starts of the run. Rank 0 has the clock. A run that
             ends by the time is no function of its config: on a faster machine it makes more updates.
         every: updates, or another duration, between looks at the clock.
@@ -254,14 +254,17 @@ class StopAt:
         self._seconds_before, self._started_at = 0.0, 0.0
 
     def check(self, plan: Plan) -> None:
-        """Check that evaluations give the metric.
+        """Check that evaluations give the metric, or log points, which have the same ones but those of torchmetrics.
 
         Raises:
             ConfigError: they do not.
         """
         if self._target is not None:
-            plan.check_metric("metric", self._target.metric)
-            plan.check_evaluates("stop_at waits for evaluations")
+            name, metric = self._target.metric.removeprefix("train/"), self._target.metric
+            is_logged = name not in (metric, *plan.task.metrics)
+            plan.check_metric("metric", f"val/{name}" if is_logged else metric)
+            if not is_logged:
+                plan.check_evaluates("stop_at waits for evaluations")
 
     def on_start(self, trainer: Trainer) -> None:
         """Start the clock."""
@@ -272,6 +275,8 @@ class StopAt:
         """End the run if the metric is reached."""
         if self._target is not None and row["num_updates"] and self._target.is_reached(row):
             trainer.end(f"stop_at: {self._target.metric} {row[self._target.metric]:g}, {self._target}")
+
+    on_log = on_evaluation
 
     def after_update(self, trainer: Trainer, num_updates: int) -> None:
         """End the run if its time is over."""

@@ -84,7 +84,7 @@ class Fsdp(Parallel):
             message = f"precision computes in {str(compute_dtype).removeprefix('torch.')}"
             raise ConfigError("parallel.param_dtype", message, remedy="use that, or null")
         if plan.optimizers.retains_graph:
-            message = "optimizers that follow single losses need unsharded weights"
+            message = "optimizers that follow single losses or take turns need unsharded weights"
             raise ConfigError("parallel", message, remedy="use parallel=ddp")
         blocks = repeated_blocks(task)
         compilation.check_sharded(blocks)

@@ -147,7 +147,7 @@ def check_plan(plan: Plan) -> None:
         or plan.world.world_size > 1,
         "its loss scale depends on its gradients (precision)": plan.precision.scales_loss,
         "its updates may be skipped (skip_non_finite)": plan.optimizers.skips_non_finite,
-        "its optimizers follow single losses (optimizers.*.losses)": plan.optimizers.retains_graph,
+        "its optimizers follow single losses (optimizers.*.losses) or take turns": plan.optimizers.retains_graph,
         "its optimizer evaluates the loss itself (optimizer)": plan.optimizers.uses_closure,
         "it is profiled (profiler)": plan.profiler.is_on,
         "only a part of it is compiled (compile.scope=task lets it be stacked)": compiles

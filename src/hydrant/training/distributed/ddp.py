@@ -74,7 +74,7 @@ class Ddp(Parallel):
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         # With static_graph, DDP fails in any micro-step that does not reduce gradients.
-        if self._is_single:
+        if self._is_single or not hasattr(task, "no_sync"):
             return NO_SYNC
         is_synced = is_last or self._settings["static_graph"]
         return NO_SYNC if is_synced else cast("Any", task).no_sync()

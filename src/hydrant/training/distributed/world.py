@@ -6,7 +6,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -316,6 +316,17 @@ class Parallel:
         if not self._is_single:
             dist.all_reduce(values)
         return values
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Average tensors over all ranks, in place."""
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors if not self._is_single):
+            of_dtype = [tensor for tensor in tensors if tensor.dtype is dtype]
+            flat = self.all_reduce(torch.cat([tensor.flatten() for tensor in of_dtype])).div_(
+                dist.get_world_size()
+            )
+            parts = flat.split([tensor.numel() for tensor in of_dtype])
+            for tensor, part in zip(of_dtype, parts, strict=True):
+                tensor.copy_(part.view_as(tensor))
 
     def all_reduce_targets(
         self, num_targets: int | Tensor, signum: int | None

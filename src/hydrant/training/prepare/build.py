@@ -124,7 +124,7 @@ def _prepare(
     optimizers = build_optimizers.make_optimizers(config, task, schedules, precision, compilation)
     optimizers.schedules.check(clock.total_updates)
     if parallel.splits_muon:
-        build_optimizers.check_split_steps(optimizers.steps, compiles_steps=compilation.compiles_steps)
+        build_optimizers.check_split_steps(optimizers.whole.steps, compiles_steps=compilation.compiles_steps)
     build_optimizers.check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
         build_optimizers.check_saving(task, hooks)
@@ -171,7 +171,8 @@ def build(
         convert_to_channels_last(task)
     plan.averaging.start(cast("nn.Module", task.model))
     plan.compilation.apply(task, retains_graph=plan.optimizers.retains_graph)
-    trained = plan.parallel.wrap(task)
+    # DistributedDataParallel waits for the gradients of all weights, but in a turn only those of one optimizer get one.
+    trained = task if config["update_order"] else plan.parallel.wrap(task)
     plan.averaging.shard(plan.parallel.shard)
     make_step = plan.compilation.optimizer_step
     if plan.parallel.splits_muon and plan.world.world_size > 1:

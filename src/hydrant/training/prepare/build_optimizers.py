@@ -123,7 +123,11 @@ def make_optimizers(
     for name, optimizer in optimizers.items():
         step, losses = make_step(optimizer, fields.of(name)), settings_by_name[name]["losses"]
         entries[name] = OptimizerEntry(optimizer, step, clippings[name], losses)
-    return Optimizers(entries, fields, precision, skip_non_finite=config["skip_non_finite"])
+    order: Sequence[Sequence[str]] = config["update_order"]
+    if order and (not all(order) or {name for names in order for name in names} != entries.keys()):
+        needs = f"lists in which each of {', '.join(entries)} has a turn"
+        raise ConfigError("update_order", needs=needs, got=order)
+    return Optimizers(entries, fields, precision, skip_non_finite=config["skip_non_finite"], order=order)
 
 
 def check_split_steps(optimizers: Iterable[Optimizer], *, compiles_steps: bool) -> None:

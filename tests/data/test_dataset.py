@@ -90,20 +90,9 @@ class Items:
 
 
 def read_sets(train: Items, **changes: Any) -> Data:
-    settings: dict[str, Any] = {
-        "val": train,
-        "test": None,
-        "extra_val": {},
-        "target": None,
-        "class_names": None,
-        "collate": None,
-        "input_shape": None,
-        "num_classes": None,
-        "num_workers": 0,
-        "on_error": "fail",
-        "read": None,
-    }
-    return dataset(train=train, **settings | changes)
+    unset = ("test", "target", "class_names", "collate", "input_shape", "num_classes", "read")
+    given = {"val": train, "extra_val": {}, "num_workers": 0, "on_error": "fail"}
+    return dataset(train=train, **dict[str, Any].fromkeys(unset) | given | changes)
 
 
 def read(*items: Any, target: str | None = None, num_classes: int | None = None) -> Any:

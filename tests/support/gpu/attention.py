@@ -45,28 +45,13 @@ def flash(
     return output, sums, lengths, lengths, query.size(2), key.size(2), state, unused, query.new_empty(0)
 
 
-def flash_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    sums: Tensor,
-    _lengths: Tensor,
-    _key_lengths: Tensor,
-    _length: int,
-    _key_length: int,
-    dropout_p: float,
-    is_causal: bool,
-    state: Tensor,
-    _unused: Tensor,
-    *,
-    scale: float | None = None,
-) -> tuple[Tensor, ...]:
+def flash_backward(grad: Tensor, *arguments: Any, scale: float | None = None) -> tuple[Tensor, ...]:
     """`aten::_scaled_dot_product_flash_attention_backward`."""
+    *inputs, output, sums, _, _, _, _, dropout_p, is_causal, state, _ = arguments
     options = _Options(dropout_p, is_causal, scale)
-    inputs = (query, key, value)
-    return tuple(map(_as_in, inputs, _backward(grad, inputs, output, sums, options, state.flatten()[:1])))
+    return tuple(
+        map(_as_in, inputs, _backward(grad, tuple(inputs), output, sums, options, state.flatten()[:1]))
+    )
 
 
 def efficient(
@@ -118,22 +103,9 @@ def efficient_backward(
     return *map(_by_tokens, _backward(grad, inputs, output, sums, options, seed)), None
 
 
-def packed(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bounds: Tensor,
-    key_bounds: Tensor,
-    _longest: int,
-    _longest_key: int,
-    dropout_p: float,
-    is_causal: bool,
-    return_debug_mask: bool,
-    *,
-    scale: float | None = None,
-    **windows: Any,
-) -> tuple[Tensor, ...]:
+def packed(*arguments: Any, scale: float | None = None, **windows: Any) -> tuple[Tensor, ...]:
     """`aten::_flash_attention_forward` of sequences one after the other, (tokens, heads, width) each."""
+    query, key, value, bounds, key_bounds, _, _, dropout_p, is_causal, _ = arguments
     assert bounds.dtype == torch.int32, "flash attention takes the bounds of sequences as int32"
     assert torch.equal(bounds, key_bounds)
     assert not dropout_p
@@ -144,26 +116,9 @@ def packed(
     return output, torch.cat([sums[0] for _, sums, _ in results], 1), state, state[0], query.new_empty(0)
 
 
-def packed_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    sums: Tensor,
-    bounds: Tensor,
-    _key_bounds: Tensor,
-    _longest: int,
-    _longest_key: int,
-    _dropout: float,
-    is_causal: bool,
-    _state: Tensor,
-    _unused: Tensor,
-    *,
-    scale: float | None = None,
-    **windows: Any,
-) -> tuple[Tensor, ...]:
+def packed_backward(*arguments: Any, scale: float | None = None, **windows: Any) -> tuple[Tensor, ...]:
     """`aten::_flash_attention_backward` of sequences one after the other."""
+    grad, query, key, value, output, sums, bounds, _, _, _, _, is_causal, _, _ = arguments
     options, seed = _Options(0.0, is_causal, scale), torch.zeros((), dtype=torch.long)
     grads = [
         _backward(

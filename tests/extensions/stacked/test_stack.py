@@ -23,20 +23,10 @@ from hydrant.training.trainer import Trainer
 @pytest.mark.parametrize(
     "case",
     slow_but(
-        (
-            "dropout",
-            "batch norm and augmentation",
-            "documents",
-            "schedules",
-            "weight decay",
-            "groups",
-            "norm",
-            "ema",
-            "micro-batches",
-        ),
-        CASES,
+        ("dropout", "batch norm and augmentation", "documents", "schedules", "weight decay", "groups", "norm", "ema",
+         "micro-batches"), CASES,
     ),
-)
+)  # fmt: skip
 def test_lanes_train_as_alone(case: str) -> None:
     base, lanes = CASES[case]
     found = differences(base, lanes, num_updates=10)

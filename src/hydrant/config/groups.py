@@ -251,10 +251,6 @@ def not_passed(class_names: Mapping[str, str]) -> ConfigError:
     )
 
 
-DEFAULT_METRIC = "val/loss"
-"""The metric of the best checkpoint of a task that declares no `best_metric`."""
-
-
 @dataclass(frozen=True)
 class Best:
     """The evaluation metric that decides which checkpoint is the best."""

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from hydrant.config.groups import DEFAULT_METRIC, PASSED_PREFIX
+from hydrant.config import DEFAULT_METRIC
+from hydrant.config.groups import PASSED_PREFIX
 from hydrant.errors import ConfigError, shown
 from hydrant.safety.targets import locate, target_nodes
 

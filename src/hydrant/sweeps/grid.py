@@ -30,7 +30,7 @@ from hydrant.files.redaction import redacted
 from hydrant.installation import entry_points, tell_listeners
 from hydrant.runs.folder import RunFolder, RunStatus, mark_failed, remove_if_empty
 from hydrant.runs.job import Job, RunResult, hydra_settings, job_of, place, report, report_part, write_records
-from hydrant.runs.lock import exclusive, is_in_use, shared
+from hydrant.runs.lock import LEASE, exclusive, is_in_use, shared
 from hydrant.signals import Stopped, signal_name
 from hydrant.sweeps import plan, preflight
 from hydrant.sweeps import results_table as table
@@ -496,6 +496,9 @@ def _result_if_finished(job: SweepJob) -> RunResult | None:
     """Return the recorded result of a job that is finished; None if it must run."""
     if not preflight.is_finished(job.config, RunFolder(job.folder)):
         return None
+    if (job.folder / LEASE).exists():  # the process of the job was killed as it ended
+        with suppress(FolderInUse), exclusive(job.folder):
+            pass
     if not job.in_table:
         say(f"job {job.number}: already finished: {relative(job.job.folder)}")
     return job.recorded(RunResult.failed(""))

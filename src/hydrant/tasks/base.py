@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, map_tensors, widened
-from hydrant.config.groups import DEFAULT_METRIC
+from hydrant.config import DEFAULT_METRIC
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.files.plain_values import Positive
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from hydrant.config.groups import DEFAULT_METRIC, PASSED_PREFIX, is_passed, not_passed
+from hydrant.config import DEFAULT_METRIC
+from hydrant.config.groups import PASSED_PREFIX, is_passed, not_passed
 from hydrant.config.metric_keys import declared_metric
 from hydrant.data import Data
 from hydrant.errors import ConfigError, place, typed_line

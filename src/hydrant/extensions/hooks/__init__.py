@@ -236,8 +236,8 @@ class StopAt:
     """Ends the run at the first row that reaches `metric`, or once it has trained for `time`.
 
     Args:
-        metric: `val/accuracy>=0.95` ends it at the first evaluation that reaches it, but that of the untrained model;
-            `train/loss<=0.1` at the first log point.
+        metric: end at the first evaluation or log point that reaches it: `val/accuracy>=0.95` or `train/loss<=0.1`. The
+            evaluation of the untrained model does not count.
         time: `90s`, `30min`, `2h` or `1d` of training, over all starts of the run. Rank 0 has the clock. A run that
             ends by the time is no function of its config: on a faster machine it makes more updates.
         every: updates, or another duration, between looks at the clock.

@@ -126,6 +126,8 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
         raise ConfigError("cudnn_benchmark", message, remedy="use cudnn_benchmark=auto")
     for part in _parts(resolved):
         _check_part(*part)
+    names = resolved["parallel"].keys() & hints_of(groups.Ranks)
+    _typed("parallel.", groups.Ranks, {name: resolved["parallel"][name] for name in names})
 
 
 def _parts(resolved: Mapping[str, Any]) -> Iterator[tuple[str, Any, str, bool]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from annotated_types import Ge
+from annotated_types import Ge, Interval
 
 from hydrant.errors import ConfigError
 from hydrant.files.on_disk import read_marked
@@ -346,6 +346,13 @@ class TrainConfig(OptimizerSettings):
     profiler: Any
     tracker: Any
     trackers: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What every option of `parallel` has: the process that starts the ranks reads it."""
+
+    num_processes: Annotated[int, Interval(ge=1, le=1024)]
 
 
 @dataclass(frozen=True)

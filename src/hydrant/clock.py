@@ -1,4 +1,4 @@
-"""Time, counted in updates. Only this package converts durations; everything else counts updates.
+"""Time, counted in updates. This module converts durations; everything else counts updates.
 
 A duration is written `500` (updates), `10ep` (epochs), `64000sa` (samples), `10Mtok` (tokens), `1e15flop` (FLOPs),
 `300s`, `5min` or `2h` (of training) or, inside a run, `5%` of its duration. One epoch follows another without a gap. So

@@ -1,4 +1,4 @@
-"""Every exception whose message is for the user, and what error messages are made of.
+"""The exceptions whose messages are for the user, and what error messages are made of.
 
 HydrantError                 the message says what was given, what was needed and how to correct it
 ├── ConfigError              the config or the command line is wrong; nothing was started      (exit 2)

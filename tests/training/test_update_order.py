@@ -41,9 +41,7 @@ def test_the_weights_are_those_of_the_authors_loops(
         assert row["train/loss"] == pytest.approx(row["train/critic"] + row["train/generator"])
 
 
-def test_two_ranks_and_micro_batches_and_a_loss_scaler_change_rounding_only(
-    train: Train, workdir: Path
-) -> None:
+def test_ranks_micro_batches_and_a_loss_scaler_change_rounding_only(train: Train, workdir: Path) -> None:
     (workdir / "adversarial.py").write_text(Path(f"{adversarial.__file__}").read_text())
     words = (*DCGAN, "micro_batch_size=8")
     one = train(*words, name="one")
@@ -52,3 +50,15 @@ def test_two_ranks_and_micro_batches_and_a_loss_scaler_change_rounding_only(
     scaled = train(*words, "precision=fp16", "precision.init_scale=1e9", name="scaled")
     assert rows(scaled)[-1]["optim/num_skipped"]
     assert_close_rows(one, scaled, rel=0.02, abs=0.02, read=losses)
+
+
+def test_a_single_optimizer_in_turn_is_no_turn_in_evaluation(train: Train) -> None:
+    words = (
+        *BASE,
+        "+task.is_wgan=false",
+        "eval_every=4",
+        "~optimizers.critic",
+        "optimizers.generator.parts=null",
+    )
+    alone = train(*words, "optimizers.generator.losses=null", "update_order=[[generator]]")
+    assert {"val/critic", "val/generator"} < rows(alone)[-1].keys()

@@ -1,4 +1,4 @@
-"""The scheduled fields of param groups. Only this module writes their values."""
+"""The scheduled fields of param groups, and how their values are written."""
 
 import itertools
 import math

@@ -98,7 +98,7 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
         state.num_skipped_in_a_row = 0
         trainer.buffers.end_update()
         trainer.plan.averaging.update(state.num_updates)
-    if len(optimizers.turns) == 1:
+    if optimizers.turns[0] is optimizers.whole:
         return updates[0]
     cast("Any", trainer.task).turn = None
     norms = {name: norm for update in updates for name, norm in update.grad_norms.items()}

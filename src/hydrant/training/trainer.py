@@ -222,8 +222,8 @@ class Trainer:
 
     @property
     def meter(self) -> Meter:
-        """Measures what all optimizers update by, unless they take turns."""
-        return self.meters[""]
+        """Measures what the optimizers update by; the first one, where they take turns."""
+        return next(iter(self.meters.values()))
 
     @property
     def model(self) -> nn.Module:

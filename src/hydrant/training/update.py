@@ -176,7 +176,7 @@ class Optimizers:
             self._check_closure()
 
     @property
-    def retains_graph(self) -> bool:
+    def leaves_parameters_out(self) -> bool:
         """Whether a backward pass leaves parameters out, because optimizers follow single losses or take turns."""
         return self.turns != [self.whole] or any(entry.losses is not None for entry in self.entries.values())
 

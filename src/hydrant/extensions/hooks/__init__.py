@@ -78,9 +78,9 @@ class Freeze:
         if len(hooks := plan.hooks.of(Freeze)) > 1:
             message = f"the hooks {' and '.join(hooks)} all freeze weights"
             raise ConfigError("stages", message, remedy="put all stages into one hook")
-        if plan.optimizers.retains_graph:
-            message = "weights cannot be frozen if optimizers follow single losses"
-            raise ConfigError("stages", message, remedy="leave losses out")
+        if plan.optimizers.leaves_parameters_out:
+            message = "weights cannot be frozen if optimizers follow single losses or take turns"
+            raise ConfigError("stages", message, remedy="leave losses and update_order out")
         self._ends = [
             math.inf if stage.until is None else plan.clock.updates(stage.until, "stages")
             for stage in self._stages

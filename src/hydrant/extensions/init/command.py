@@ -26,7 +26,9 @@ from hydrant.terminal.console import notice, tell
 _TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".template"
 _PACKAGE_FOLDER = "package"  # of the template; its name in a project is the project's
-_OF_EXAMPLE = re.compile(r"\n# Test:.*?(?=```)|^\| `(?:\{\{package|conf/[^e]).*?\n|^pytest\b.*?\n", re.MULTILINE | re.DOTALL)
+_OF_EXAMPLE = re.compile(
+    r"\n# Test:.*?(?=```)|^\| `(?:\{\{package|conf/[^e]).*?\n|^pytest\b.*?\n", re.MULTILINE | re.DOTALL
+)
 """What README.md and AGENTS.md say of the example alone."""
 _FIRST = Path("conf/experiment/first.yaml")
 _EXPERIMENT = """# @package _global_

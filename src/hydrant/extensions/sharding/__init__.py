@@ -83,7 +83,7 @@ class Fsdp(Parallel):
         if self._param_dtype not in (None, compute_dtype):
             message = f"precision computes in {str(compute_dtype).removeprefix('torch.')}"
             raise ConfigError("parallel.param_dtype", message, remedy="use that, or null")
-        if plan.optimizers.retains_graph:
+        if plan.optimizers.leaves_parameters_out:
             message = "optimizers that follow single losses or take turns need unsharded weights"
             raise ConfigError("parallel", message, remedy="use parallel=ddp")
         blocks = repeated_blocks(task)

@@ -139,16 +139,17 @@ def check_plan(plan: Plan) -> None:
     Raises:
         CannotStack: it may not; the message says why, with the key.
     """
-    config, sources = plan.config, (plan.data.train, *(split.source for split in plan.splits.values()))
+    config, optimizers = plan.config, plan.optimizers
+    sources = (plan.data.train, *(split.source for split in plan.splits.values()))
     compiles = config["compile"] if plan.compilation.is_on else {}
     hooks = [hook["_target_"] for hook in (config["hooks"] or {}).values()]
     reasons = {
         "it has several ranks (parallel.num_processes)": config["parallel"]["num_processes"] > 1
         or plan.world.world_size > 1,
         "its loss scale depends on its gradients (precision)": plan.precision.scales_loss,
-        "its updates may be skipped (skip_non_finite)": plan.optimizers.skips_non_finite,
-        "its optimizers follow single losses (optimizers.*.losses) or take turns": plan.optimizers.retains_graph,
-        "its optimizer evaluates the loss itself (optimizer)": plan.optimizers.uses_closure,
+        "its updates may be skipped (skip_non_finite)": optimizers.skips_non_finite,
+        "its optimizers follow single losses (optimizers.*.losses) or take turns": optimizers.leaves_parameters_out,
+        "its optimizer evaluates the loss itself (optimizer)": optimizers.uses_closure,
         "it is profiled (profiler)": plan.profiler.is_on,
         "only a part of it is compiled (compile.scope=task lets it be stacked)": compiles
         and compiles["scope"] != "task",

@@ -170,7 +170,7 @@ def build(
         log.info(message, config["memory_format"])
         convert_to_channels_last(task)
     plan.averaging.start(cast("nn.Module", task.model))
-    plan.compilation.apply(task, retains_graph=plan.optimizers.retains_graph)
+    plan.compilation.apply(task, retains_graph=plan.optimizers.leaves_parameters_out)
     # DistributedDataParallel waits for the gradients of all weights, but in a turn only those of one optimizer get one.
     trained = task if config["update_order"] else plan.parallel.wrap(task)
     plan.averaging.shard(plan.parallel.shard)

@@ -34,21 +34,10 @@ AUGMENT = ImageAugment(
 
 def build(root: Path, **changes: Any) -> Data:
     options: dict[str, Any] = {
-        "input_shape": (3, 16, 20),
-        "num_classes": 3,
-        "train_dir": "train",
-        "val_dir": "val",
-        "test_dir": None,
-        "extra_val": {},
-        "num_workers": 0,
-        "on_error": "fail",
-        "decoder": "pillow",
-        "interpolation": "bicubic",
-        "crop_pct": 0.875,
-        "mean": (0.485, 0.456, 0.406),
-        "std": (0.229, 0.224, 0.225),
-        "augment": AUGMENT,
-    }
+        "input_shape": (3, 16, 20), "num_classes": 3, "train_dir": "train", "val_dir": "val", "test_dir": None,
+        "extra_val": {}, "num_workers": 0, "on_error": "fail", "decoder": "pillow", "interpolation": "bicubic",
+        "crop_pct": 0.875, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "augment": AUGMENT,
+    }  # fmt: skip
     return image_folder(root=str(root), **{**options, **changes})
 
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from hydrant import cli, imports
 from hydrant.config import compose
+from hydrant.runs import reporter
 
 pytest_plugins = ["answers", "shared_fixtures", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
 
@@ -196,13 +198,14 @@ def _no_project_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="session", autouse=True)
 def _what_each_run_repeats_is_quick() -> Iterator[None]:
-    """Let fsync do nothing in this process.
+    """Let fsync do nothing in this process, and ask Git once for Hydrant's commit, which each run records.
 
-    A run calls it twenty times, and only a loss of power needs it. Counting the objects that collecting has frozen
+    A run calls fsync twenty times, and only a loss of power needs it. Counting the objects that collecting has frozen
     takes as long as a scan; there are some, so `paused_gc` moves no others.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # which refuses a wrong descriptor too
+        patch.setattr(reporter, "commit", cache(reporter.commit))
         patch.setattr(imports, "gc", SimpleNamespace(**vars(gc) | {"get_freeze_count": lambda: 1}))
         yield
 

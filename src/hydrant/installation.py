@@ -129,7 +129,6 @@ def _origin() -> dict[str, Any]:
     return json.loads(text) if text else {}
 
 
-@cache
 def commit() -> str | None:
     """Return the commit of the code: recorded when the wheel was built, or of the checkout; None if it is unknown.
 

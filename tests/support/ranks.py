@@ -63,7 +63,7 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
     plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}), config={},
                            data=data, data_files={})  # fmt: skip
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
-                           meters={"": Meter(world.device)}, stream=None,
+                           losses={}, meters={"": Meter(world.device)}, stream=None,
                            early_stopping=SimpleNamespace(judges_by=["val/loss", "min"]))  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from hydrant.config.compose import JobComposer, grid
 from hydrant.config.error_messages import explained
 from hydrant.config.flat import JobFolders, register_resolvers
 from hydrant.config.groups import check_grid_file, check_placed, group_options
-from hydrant.errors import ConfigError, FolderInUse, HydrantError, JobFailed
+from hydrant.errors import ConfigError, FolderInUse, HydrantError, JobFailed, RecordError
 from hydrant.files.plain_values import Positive, PositiveInt
 from hydrant.files.redaction import redacted
 from hydrant.installation import entry_points, tell_listeners
@@ -106,8 +106,11 @@ class Sweep:
     @property
     def _mode(self) -> str:
         """`best.mode` of the jobs, or of the runs of a search that has ended: it adds no jobs."""
-        configs = (one.config for one in self._jobs.values() or self.files.runs())
-        return next((config["best"]["mode"] for config in configs if "best" in config), "")
+        for one in self._jobs.values() or self.files.runs():
+            with suppress(RecordError):  # the table shows it as damaged
+                if "best" in one.config:
+                    return one.config["best"]["mode"]
+        return ""
 
     @contextmanager
     def active(self, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:

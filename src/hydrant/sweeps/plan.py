@@ -41,7 +41,8 @@ def named_command(sweep: Path) -> Generator[None]:
     place = sweep / COMMANDS / str(os.getpid())
 
     def remove() -> None:
-        killed = [path for path in place.parent.glob("*") if not is_in_use(path)]
+        others = [path for path in place.parent.glob("*") if path != place]
+        killed = [path for path in others if is_in_use(place) and not is_in_use(path)]  # where locks are seen
         run_folder.remove_if_empty([place, *killed, place.parent])
 
     with ExitStack() as stack:

@@ -91,16 +91,23 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
     state, optimizers = trainer.state, trainer.optimizers
     trainer.buffers.begin_update()
     updates = list[Update]()
-    for turn in optimizers.cycle[state.num_updates % len(optimizers.cycle)]:
-        updates.append(take_turn(trainer, turn, measure=measure))
+    try:
+        for turn in optimizers.cycle[state.num_updates % len(optimizers.cycle)]:
+            if turn.name and not updates:
+                for each in optimizers.turns:  # also of those that have no turn in this update
+                    each.clear_gradients()
+            updates.append(take_turn(trainer, turn, measure=measure))
+    finally:
+        if optimizers.turns[0].name:
+            cast("Any", trainer.task).turn = None
     state.num_updates += 1
-    if any(update.status == "applied" for update in updates):
+    if all(update.status == "applied" for update in updates):
         state.num_skipped_in_a_row = 0
+    if any(update.status == "applied" for update in updates):
         trainer.buffers.end_update()
         trainer.plan.averaging.update(state.num_updates)
-    if optimizers.turns[0] is optimizers.whole:
+    if not optimizers.turns[0].name:
         return updates[0]
-    cast("Any", trainer.task).turn = None
     norms = {name: norm for update in updates for name, norm in update.grad_norms.items()}
     return updates[-1]._replace(grad_norms=norms)
 
@@ -128,6 +135,8 @@ def take_turn(trainer: Trainer, turn: Turn, *, measure: bool) -> Update:
         meter = trainer.meters[turn.name]
         for outcome in update.outcomes:  # device tensors: no host sync in the hot path
             meter.add(outcome.scalars(is_part=bool(turn.name)), outcome.num_targets)
+            if turn.name:
+                trainer.losses |= dict.fromkeys(outcome.losses)
     return update
 
 
@@ -146,8 +155,7 @@ def skip_update(trainer: Trainer, saved: Sequence[Tensor], *, has_overflowed: bo
 def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], int | None]:
     """Accumulate the gradients of a turn of the next update: those of the mean loss over its targets on all ranks.
 
-    Every call gives the same gradients. Returns the outcomes of the micro-batches, and the signal by which all ranks
-    stop.
+    Every call gives the same ones. Returns the outcomes of the micro-batches, and the signal that stops all ranks.
     """
     plan, num_updates = trainer.plan, trainer.state.num_updates
     spec, world, parallel = plan.spec, plan.world, plan.parallel
@@ -169,13 +177,13 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
             add_gradients(trainer, turn, outcome)
         outcomes.append(outcome)
         num_targets += outcome.num_targets
+        if plan.compilation.reuses_memory and (turn.name or not is_last):
+            turn.clone_gradients()
         if not is_last:
-            if plan.compilation.reuses_memory:
-                turn.clone_gradients()
             trainer.enter("data_wait")
     trainer.enter("optimizer")
     if turn.name:
-        parallel.average(turn.gradients)
+        parallel.average_gradients(turn.all_parameters)
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
     usual = num_samples * plan.targets_per_sample
     if isinstance(num_targets, Tensor):

@@ -42,10 +42,11 @@ def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str
     measured = {f"optim/{name}": norm for name, norm in grad_norms.items()}
     means = [meter.read(measured) for meter in trainer.meters.values()]
     row = {k if "/" in k else f"train/{k}": v for turn in means for k, v in turn.items()}
-    if all(means):
-        row["train/loss"] = sum(turn["loss"] for turn in means)
-    else:  # an optimizer had no turn
-        row.pop("train/loss", None)
+    if (
+        len(means) > 1 and row
+    ):  # a loss that several turns return counts once; without a turn of each there is no sum
+        del row["train/loss"]
+        row |= {"train/loss": sum(row[f"train/{name}"] for name in trainer.losses)} if all(means) else {}
     for name, value in row.items():
         if not math.isfinite(value):
             is_here = plan.world.all_gather(trainer.first_non_finite() is not None)

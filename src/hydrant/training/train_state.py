@@ -37,6 +37,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[storage.Checkpoint]:
         optimizers["optimizers"][name] = {"type": type(entry.optimizer).__name__, **named}
     stream, num_updates = trainer.stream, trainer.state.num_updates
     of_rank = {
+        "losses": list(trainer.losses),
         "meters": {
             name: map_tensors(Tensor.cpu, meter.state_dict()) for name, meter in trainer.meters.items()
         },
@@ -235,8 +236,11 @@ def _restore_ranks(trainer: Trainer, saved: storage.SavedCheckpoint) -> None:
     """
     world, ranks = trainer.plan.world, saved.read_state("ranks")
     of_rank = ranks[world.rank % len(ranks)]
+    trainer.losses |= dict.fromkeys(of_rank["losses"])
     for name, meter in trainer.meters.items():
-        meters = [rank["meters"][name] for rank in ranks]
+        meters = [rank["meters"].get(name) for rank in ranks]
+        if None in meters:  # another order of updates
+            continue
         if len(ranks) != world.world_size:
             total = merge_meters(meters)
             empty = total | {"sums": torch.zeros_like(total["sums"]), "weight": 0}

@@ -120,10 +120,10 @@ class Plan:
         """The names of the splits that are evaluated while the run trains."""
         return validation_splits(self.splits)
 
-    def check_evaluates(self, why: str) -> None:
-        """Raise ConfigError, which says why, if the run has no evaluations."""
-        if not self.intervals.eval_every.is_on:
-            raise ConfigError("eval_every", why, remedy="give one, such as 10%")
+    def check_evaluates(self, why: str, key: str = "eval_every") -> None:
+        """Raise ConfigError, which says why, if the run has no evaluations, or nothing else at intervals of `key`."""
+        if not getattr(self.intervals, key).is_on:
+            raise ConfigError(key, why, remedy="give one, such as 10%")
 
     def check_metric(self, key: str, metric: str, reason: str = "no evaluation gives") -> None:
         """Raise ConfigError, which says why, if no evaluation gives the metric that `key` names."""
@@ -207,6 +207,7 @@ class Trainer:
         device = self.plan.world.device
         self.log = HookLog()
         all_reduce = self.plan.parallel.all_reduce
+        self.losses = dict[str, None]()  # the names of those that turns have returned
         self.meters = {turn.name: Meter(device, all_reduce) for turn in self.optimizers.turns}
         self.pace = Pace(self.state.num_updates, device)
         self.forward = self.plan.precision.around(self.plan.compilation.forward_train)

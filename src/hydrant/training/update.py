@@ -69,19 +69,19 @@ class Turn:
     def __init__(self, entries: Mapping[str, OptimizerEntry], precision: Precision, name: str = "") -> None:
         self.entries, self.name, self._precision = entries, name, precision
         self.parameters = {name: entry.parameters for name, entry in entries.items()}
-        self._all_parameters = [p for parameters in self.parameters.values() for p in parameters]
+        self.all_parameters = [p for parameters in self.parameters.values() for p in parameters]
         self.steps = {entry.optimizer: entry.step for entry in entries.values()}
         self._custom_zero_grad = [o for o in self.steps if type(o).zero_grad is not Optimizer.zero_grad]
         self._passes = self._plan_passes()
 
     @property
     def gradients(self) -> list[Tensor]:
-        return local_gradients(self._all_parameters)
+        return local_gradients(self.all_parameters)
 
     def clear_gradients(self) -> None:
         for optimizer in self._custom_zero_grad:
             optimizer.zero_grad()
-        for parameter in self._all_parameters:
+        for parameter in self.all_parameters:
             parameter.grad = None  # torch's own zero_grad does only this, in three times as long
 
     def backward(self, outcome: Outcome, weight: Tensor) -> None:
@@ -97,14 +97,14 @@ class Turn:
         The other ranks wait in the collectives of their backward. Sharded weights still receive the gradients that
         those ranks send.
         """
-        hooks = [p.register_hook(torch.zeros_like) for p in self._all_parameters if p.requires_grad]
+        hooks = [p.register_hook(torch.zeros_like) for p in self.all_parameters if p.requires_grad]
         self.backward(outcome, torch.zeros_like(outcome.total_loss()))
         for hook in hooks:
             hook.remove()
 
     def clone_gradients(self) -> None:
         """Copy every gradient to new memory."""
-        for parameter in self._all_parameters:
+        for parameter in self.all_parameters:
             parameter.grad = None if parameter.grad is None else parameter.grad.clone()
 
     def scale_gradients(self, ratio: float | Tensor) -> None:

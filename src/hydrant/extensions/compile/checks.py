@@ -182,6 +182,8 @@ def first_gradients(trainer: Trainer) -> Gradients:
                 with plan.precision.autocast():
                     outcome = task(plan.precision.cast(batch))
                 turn.backward(outcome, trainer.loss_weight)
+                if plan.compilation.reuses_memory:
+                    turn.clone_gradients()
             losses.append(outcome.total_loss().detach())
         plan.compilation.check_recompiles(num_updates, is_planned=len(losses) > 1)  # each turn has a graph
         gradients = {name: _kept(p.grad) for name, p in task.named_parameters() if p.grad is not None}

@@ -263,8 +263,7 @@ class StopAt:
             name, metric = self._target.metric.removeprefix("train/"), self._target.metric
             is_logged = name not in (metric, *plan.task.metrics)
             plan.check_metric("metric", f"val/{name}" if is_logged else metric)
-            if not is_logged:
-                plan.check_evaluates("stop_at waits for evaluations")
+            plan.check_evaluates("stop_at waits for its rows", "log_every" if is_logged else "eval_every")
 
     def on_start(self, trainer: Trainer) -> None:
         """Start the clock."""

@@ -317,16 +317,33 @@ class Parallel:
             dist.all_reduce(values)
         return values
 
-    def average(self, tensors: Sequence[Tensor]) -> None:
-        """Average tensors over all ranks, in place."""
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors if not self._is_single):
-            of_dtype = [tensor for tensor in tensors if tensor.dtype is dtype]
-            flat = self.all_reduce(torch.cat([tensor.flatten() for tensor in of_dtype])).div_(
-                dist.get_world_size()
-            )
-            parts = flat.split([tensor.numel() for tensor in of_dtype])
-            for tensor, part in zip(of_dtype, parts, strict=True):
-                tensor.copy_(part.view_as(tensor))
+    def with_first_weights(self, task: nn.Module) -> nn.Module:
+        """Return the task itself, with the weights of rank 0 on all ranks."""
+        for parameter in () if self._is_single else task.parameters():
+            dist.broadcast(parameter.detach(), src=0)
+        return task
+
+    def average_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Average gradients over all ranks, in place. One that a rank lacks is 0 there."""
+        if self._is_single:
+            return
+        counts = torch.tensor(
+            [int(p.grad is not None) for p in parameters]
+        )  # on the host: no rank waits for its device
+        dist.all_reduce(counts)
+        used = [p for p, count in zip(parameters, counts.tolist(), strict=True) if count]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in used]
+        for parameter, gradient in zip(used, gradients, strict=True):
+            parameter.grad = gradient
+        for key in dict.fromkeys((g.dtype, g.is_sparse) for g in gradients):
+            alike = [g for g in gradients if (g.dtype, g.is_sparse) == key]
+            if key[1]:
+                for gradient in alike:
+                    self.all_reduce(gradient).div_(dist.get_world_size())
+                continue
+            flat = self.all_reduce(torch.cat([g.flatten() for g in alike])).div_(dist.get_world_size())
+            for gradient, part in zip(alike, flat.split([g.numel() for g in alike]), strict=True):
+                gradient.copy_(part.view_as(gradient))
 
     def all_reduce_targets(
         self, num_targets: int | Tensor, signum: int | None

@@ -172,7 +172,9 @@ def build(
     plan.averaging.start(cast("nn.Module", task.model))
     plan.compilation.apply(task, retains_graph=plan.optimizers.leaves_parameters_out)
     # DistributedDataParallel waits for the gradients of all weights, but in a turn only those of one optimizer get one.
-    trained = task if config["update_order"] else plan.parallel.wrap(task)
+    trained = (
+        plan.parallel.wrap(task) if not config["update_order"] else plan.parallel.with_first_weights(task)
+    )
     plan.averaging.shard(plan.parallel.shard)
     make_step = plan.compilation.optimizer_step
     if plan.parallel.splits_muon and plan.world.world_size > 1:

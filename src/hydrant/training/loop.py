@@ -90,15 +90,14 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
     """
     state, optimizers = trainer.state, trainer.optimizers
     trainer.buffers.begin_update()
-    updates = list[Update]()
+    updates, takes_turns = list[Update](), bool(optimizers.turns[0].name)
+    for turn in optimizers.turns if takes_turns else ():
+        turn.clear_gradients()  # also those of an optimizer without a turn in this update
     try:
         for turn in optimizers.cycle[state.num_updates % len(optimizers.cycle)]:
-            if turn.name and not updates:
-                for each in optimizers.turns:  # also of those that have no turn in this update
-                    each.clear_gradients()
             updates.append(take_turn(trainer, turn, measure=measure))
     finally:
-        if optimizers.turns[0].name:
+        if takes_turns:
             cast("Any", trainer.task).turn = None
     state.num_updates += 1
     if all(update.status == "applied" for update in updates):
@@ -106,7 +105,7 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
     if any(update.status == "applied" for update in updates):
         trainer.buffers.end_update()
         trainer.plan.averaging.update(state.num_updates)
-    if not optimizers.turns[0].name:
+    if not takes_turns:
         return updates[0]
     norms = {name: norm for update in updates for name, norm in update.grad_norms.items()}
     return updates[-1]._replace(grad_norms=norms)

@@ -63,7 +63,7 @@ class Turn:
     Args:
         entries: the optimizers by name.
         precision: owns the loss scaler.
-        name: of the one that takes turns; "": all update at once.
+        name: of the optimizer whose turn it is; empty if all update at once.
     """
 
     def __init__(self, entries: Mapping[str, OptimizerEntry], precision: Precision, name: str = "") -> None:

@@ -13,7 +13,8 @@ from training_runs import Train, UserModule
 
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
-from hydrant.training.prepare.rehearsal import count_flops, rehearsal
+from hydrant.training.costs import count_flops
+from hydrant.training.prepare.rehearsal import rehearsal
 
 BATCH, LENGTH, WIDTH, HIDDEN = 2, 5, 8, 16
 MATRIX, ATTENTION = 2 * WIDTH * WIDTH, 2 * 2 * LENGTH * LENGTH * WIDTH

@@ -1,4 +1,4 @@
-"""Parameters of a model; speed, peak FLOP/s and memory of a device.
+"""Parameters and FLOPs of a model; speed, peak FLOP/s and memory of a device.
 
 Out-of-memory errors and the keys to lower; headroom; and how the C library keeps freed memory.
 """
@@ -6,16 +6,22 @@ Out-of-memory errors and the keys to lower; headroom; and how the C library keep
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import re
 import statistics
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
-from hydrant.errors import HydrantError, OutOfMemory, first_line
+from hydrant.batch import Batch
+from hydrant.errors import HydrantError, OutOfMemory, first_line, typed_line
+from hydrant.training.distributed.ddp import Collective, CollectiveRecorder
+
+T = TypeVar("T")
 
 _PEAK_TFLOPS = {
     "GB200": 2500, "B200": 2250, "GH200": 989, "H200": 989, "H200 NVL": 835, "H100": 989, "H100 NVL": 835,
@@ -72,6 +78,65 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+_aten: Any = torch.ops.aten
+
+
+class Flops(NamedTuple):
+    """The FLOPs of a sample's forward pass."""
+
+    per_sample: int
+    uncounted: str  # why they cannot be counted, for users; "" if they are
+    collectives: Sequence[Collective]  # that the pass calls
+
+
+def count_flops(batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
+    """Return the FLOPs of one sample's forward pass, and what it returns. If they cannot be counted, they are 0.
+
+    torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs.
+
+    Operations that torch does not count, such as `nn.Bilinear`, are left out.
+
+    Args:
+        batch: the samples.
+        forward: calls the task in training mode.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # imports Triton, which only a started run needs
+
+    counter: Any = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
+    counter.mod_tracker = _NoModules()
+    recorder = CollectiveRecorder()
+    try:
+        with _unfused_attention(), recorder, counter:
+            output = forward(batch)
+        per_sample, uncounted = counter.get_total_flops() // batch.num_samples, ""
+    except Exception as error:  # of the model, or of the way in which its operations are counted
+        output = forward(batch)
+        per_sample, uncounted = 0, f"flops_per_sample is 0: torch cannot count them ({typed_line(error)})"
+    return Flops(per_sample, uncounted, recorder.collectives), output
+
+
+class _NoModules(contextlib.nullcontext[None]):
+    """Counts for no single module: torch's own tracker does not allow derivatives in a forward pass."""
+
+    parents = ("Global",)
+
+
+def _rnn_layer_flops(inputs: Sequence[int], *weights: Any, **_: Any) -> int:
+    """Return the FLOPs of oneDNN's LSTM layer: each of two matrices multiplies each input, (length, batch, size)."""
+    return 2 * math.prod(inputs[:-1]) * sum(math.prod(matrix) for matrix in weights[:2])
+
+
+@contextlib.contextmanager
+def _unfused_attention() -> Generator[None]:
+    """Keep torch's attention layers from their inference kernel, which a frozen part could use: it is not counted."""
+    was_enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_enabled)
 
 
 TRAINING_REMEDY = (

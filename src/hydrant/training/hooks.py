@@ -1,5 +1,6 @@
 """Hooks: objects of the user that the training loop calls; what listens to a run; what they log; and no profiler."""
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, distributed
 
 from hydrant.clock import Clock, Interval, Updates
-from hydrant.errors import log_errors
+from hydrant.errors import ConfigError, log_errors, suggestion
 from hydrant.files.redaction import redacted, redacted_text
 from hydrant.training.metrics import is_own
 
@@ -88,6 +89,25 @@ def _interval(every: Any, clock: Clock, key: str) -> Interval | Updates:
     if isinstance(every, list):
         return Updates(frozenset(clock.updates(duration, key) for duration in cast("list[Any]", every)))
     return Interval(1) if every is None else clock.interval(every, key)
+
+
+def check_methods(key: str, hook: Any) -> None:
+    kind, listing = type(hook).__name__, ", ".join(EVENTS)
+    for name in dir(hook):
+        if name.startswith("on_") and name not in EVENTS and callable(getattr(hook, name, None)):
+            hint = suggestion(name, EVENTS, "Hooks have")
+            raise ConfigError(f"{key}._target_", f"nothing calls the method {name} of {kind}", remedy=hint)
+    methods = {name: getattr(hook, name) for name in EVENTS if hasattr(hook, name)}
+    if not methods:
+        raise ConfigError(f"{key}._target_", f"{kind} is no hook: it has none of the methods {listing}")
+    for name, method in methods.items():
+        try:
+            inspect.signature(method).bind(*EVENTS[name].split(", "))
+        except TypeError:
+            message = f"{kind}.{name} is called as {name}({EVENTS[name]}), which it does not take"
+            raise ConfigError(f"{key}._target_", message) from None
+    if hasattr(hook, "state_dict") != hasattr(hook, "load_state_dict"):
+        raise ConfigError(f"{key}._target_", f"{kind} needs both state_dict and load_state_dict, or none")
 
 
 class MediaLogger:

@@ -9,7 +9,7 @@ from training_runs import DIGITS, Train, UserModule
 
 from hydrant.errors import ConfigError
 from hydrant.training.hooks import Hooks
-from hydrant.training.prepare.build_optimizers import check_saving
+from hydrant.training.prepare.rehearsal import check_saving
 
 EXPANDED = """
 import torch

@@ -392,7 +392,7 @@ def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
     """
     task = build.make_task(config, like.data, like.precision)
     schedules = build_optimizers.make_schedules(config, like.clock, like)
-    hooks = build_optimizers.make_hooks(config["hooks"])
+    hooks = build.make_hooks(config["hooks"])
     optimizers = build_optimizers.make_optimizers(config, task, schedules, like.precision, like.compilation)
     optimizers.schedules.check(like.clock.total_updates)
     return dataclasses.replace(

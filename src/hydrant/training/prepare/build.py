@@ -6,7 +6,8 @@ the optimizers and the stream of batches. docs/architecture.md explains the orde
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 import torch
@@ -14,12 +15,13 @@ from torch import nn
 
 from hydrant import seeding
 from hydrant.clock import Clock, Intervals, UpdateSeconds
-from hydrant.config.instantiate import instantiate
+from hydrant.config.instantiate import as_config_error, instantiate, instantiate_node
 from hydrant.data import Data, StreamSpec
 from hydrant.data import splits as data_splits
 from hydrant.data.base import Mixing, changed_statistics
-from hydrant.errors import ConfigError, log
+from hydrant.errors import ConfigError, log, prefix_error_keys
 from hydrant.files.on_disk import split_digests
+from hydrant.installation import listeners
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets
@@ -29,7 +31,7 @@ from hydrant.training.compilation import Compilation
 from hydrant.training.costs import keep_freed_memory, reset_peak_memory
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
-from hydrant.training.hooks import Hooks, NoProfiler
+from hydrant.training.hooks import Hooks, NoProfiler, check_methods
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
@@ -61,7 +63,7 @@ def prepare(
         run_world = dataclasses.replace(world, world_size=num_ranks)
         plan = _prepare(config, statistics, world, parallel, run_world, UpdateSeconds(update_seconds))
         plan.parallel.check(plan)
-        build_optimizers.check_hooks(plan)
+        check_hooks(plan)
         return plan
 
 
@@ -110,7 +112,7 @@ def _prepare(
         costs=dry.costs,
         update_seconds=seconds,
     )
-    hooks = build_optimizers.make_hooks(config["hooks"])
+    hooks = make_hooks(config["hooks"])
     intervals = make_intervals(config, clock, hooks)
     profiler: NoProfiler = instantiate(config, "profiler", world.device, clock)
     schedules = build_optimizers.make_schedules(config, clock)
@@ -127,7 +129,7 @@ def _prepare(
         build_optimizers.check_split_steps(optimizers.whole.steps, compiles_steps=compilation.compiles_steps)
     build_optimizers.check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
-        build_optimizers.check_saving(task, hooks)
+        rehearsal.check_saving(task, hooks)
     return Plan(
         config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
         dry.collectives, dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging,
@@ -252,6 +254,38 @@ def make_intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Int
     if config["patience"] is not None and config["eval_every"] is None:
         raise ConfigError("eval_every", "patience counts evaluations", remedy="give one, such as 1ep")
     return intervals
+
+
+def make_hooks(nodes: Mapping[str, Mapping[str, Any]]) -> Hooks:
+    """Build the hooks of the config, and the listeners of the run.
+
+    Raises:
+        ConfigError: a hook cannot be built, or has no method that is called.
+    """
+    hooks: dict[str, Any] = {}
+    for name, node in nodes.items():
+        with _hook_errors(name, node):
+            hooks[name] = instantiate_node(node)
+            check_methods(f"hooks.{name}", hooks[name])
+    return Hooks(hooks, listeners())
+
+
+def check_hooks(plan: Plan) -> None:
+    """Call `check(plan)` of each hook.
+
+    Raises:
+        ConfigError: a hook does not fit the run; the error names the hook's key.
+    """
+    for name, node in plan.config["hooks"].items():
+        with _hook_errors(name, node):
+            plan.hooks.call("check", plan, names=[name])
+
+
+@contextmanager
+def _hook_errors(name: str, node: Mapping[str, Any]) -> Generator[None]:
+    key = f"hooks.{name}"
+    with prefix_error_keys(f"{key}.", node), as_config_error(key, node):
+        yield
 
 
 def _check_best(

@@ -1,25 +1,23 @@
 """The optimizers of a run: the parameters that each one trains, its groups, schedules, clipping and losses.
 
 Each is tried before anything starts: it makes steps on small stand-ins of the weights, and its state is saved and
-restored. Hooks are built and checked, and a part of what a checkpoint holds is written and read back in memory.
+restored.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hydrant.batch import Outcome, as_real
 from hydrant.clock import Clock
 from hydrant.config.instantiate import as_config_error, awaits_optimizer, check_arguments, instantiate_node
-from hydrant.errors import ConfigError, check_known, first_line, prefix_error_keys, suggestion
-from hydrant.installation import entry_points, listeners
+from hydrant.errors import ConfigError, check_known, first_line, prefix_error_keys
+from hydrant.installation import entry_points
 from hydrant.optimizers import kernels, scheduled_fields
 from hydrant.optimizers.kernels import Clipping, EagerStep
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
@@ -29,7 +27,6 @@ from hydrant.training.checkpoint.storage import join, split
 from hydrant.training.compilation import Compilation
 from hydrant.training.costs import is_out_of_memory
 from hydrant.training.distributed.world import World
-from hydrant.training.hooks import EVENTS, Hooks
 from hydrant.training.precision import Precision
 from hydrant.training.trainer import Plan
 from hydrant.training.update import OptimizerEntry, Optimizers
@@ -242,57 +239,6 @@ def _dotted_fields(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[t
             yield from _dotted_fields(node, f"{prefix}{name}.")
 
 
-def make_hooks(nodes: Mapping[str, Mapping[str, Any]]) -> Hooks:
-    """Build the hooks of the config, and the listeners of the run.
-
-    Raises:
-        ConfigError: a hook cannot be built, or has no method that is called.
-    """
-    hooks: dict[str, Any] = {}
-    for name, node in nodes.items():
-        with _hook_errors(name, node):
-            hooks[name] = instantiate_node(node)
-            _check_methods(f"hooks.{name}", hooks[name])
-    return Hooks(hooks, listeners())
-
-
-def check_hooks(plan: Plan) -> None:
-    """Call `check(plan)` of each hook.
-
-    Raises:
-        ConfigError: a hook does not fit the run; the error names the hook's key.
-    """
-    for name, node in plan.config["hooks"].items():
-        with _hook_errors(name, node):
-            plan.hooks.call("check", plan, names=[name])
-
-
-def _check_methods(key: str, hook: Any) -> None:
-    kind, listing = type(hook).__name__, ", ".join(EVENTS)
-    for name in dir(hook):
-        if name.startswith("on_") and name not in EVENTS and callable(getattr(hook, name, None)):
-            hint = suggestion(name, EVENTS, "Hooks have")
-            raise ConfigError(f"{key}._target_", f"nothing calls the method {name} of {kind}", remedy=hint)
-    methods = {name: getattr(hook, name) for name in EVENTS if hasattr(hook, name)}
-    if not methods:
-        raise ConfigError(f"{key}._target_", f"{kind} is no hook: it has none of the methods {listing}")
-    for name, method in methods.items():
-        try:
-            inspect.signature(method).bind(*EVENTS[name].split(", "))
-        except TypeError:
-            message = f"{kind}.{name} is called as {name}({EVENTS[name]}), which it does not take"
-            raise ConfigError(f"{key}._target_", message) from None
-    if hasattr(hook, "state_dict") != hasattr(hook, "load_state_dict"):
-        raise ConfigError(f"{key}._target_", f"{kind} needs both state_dict and load_state_dict, or none")
-
-
-@contextmanager
-def _hook_errors(name: str, node: Mapping[str, Any]) -> Generator[None]:
-    key = f"hooks.{name}"
-    with prefix_error_keys(f"{key}.", node), as_config_error(key, node):
-        yield
-
-
 _MAX_SIDE = 4
 """The largest size of a dimension in the stand-ins of weights."""
 
@@ -422,37 +368,3 @@ def _check_complex(make_optimizer: Callable[[nn.Parameter], Optimizer], like: Te
     differences = moved(lambda values: values * turn) / turn - result, moved(pairs) - pairs(result)
     if min(float(d.abs().max()) for d in differences) > 0.01 * float((result - weight).abs().max()):
         raise ValueError("it moves complex weights otherwise than pairs of real numbers")
-
-
-_MAX_SAVED_SIDE = 2
-"""The largest size of a dimension in the tensors that are tried."""
-
-
-@torch.no_grad()
-def check_saving(task: nn.Module, hooks: Hooks) -> None:
-    """Write a part of each tensor of the task as a checkpoint does, and read it back into its place.
-
-    Raises:
-        ConfigError: a tensor, or the state of a hook, cannot be written or read.
-    """
-    for name, value in task.state_dict().items():
-        try:
-            if not isinstance(value, Tensor) or value.layout is not torch.strided:
-                kind = getattr(value, "layout", type(value).__name__)
-                raise TypeError(f"{kind} is not a strided tensor")
-            if not value.is_meta:
-                part = value.detach()[tuple(slice(_MAX_SAVED_SIDE) for _ in value.shape)]
-                part.copy_(load(save({"": part.contiguous()}))[""])  # the values that it has
-        except Exception as error:  # a kind of tensor fails by anything
-            key = "model" if name.startswith("model.") else "task"
-            short = name.removeprefix("model.")
-            message = f"{short} cannot be saved and read again: {first_line(error) or type(error).__name__}"
-            remedy = (
-                "make it a contiguous tensor with a memory of its own, in a type of safetensors (complex64, so not "
-                "precision=fp64), or, if training does not change it, "
-            )
-            raise ConfigError(key, message, remedy=f"{remedy}a buffer with persistent=False") from error
-    try:
-        split(hooks.state_dict(), {})
-    except Exception as error:  # a user's hook returns anything
-        raise ConfigError("hooks", f"their state cannot be saved: {first_line(error)}") from error

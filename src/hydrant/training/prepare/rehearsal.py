@@ -1,16 +1,18 @@
 """The rehearsal of a run, on the host and before anything starts: its task is called as the run will call it.
 
-Nothing is left of a rehearsal. Optimizers and saving are tried on stand-ins: see `check_steps`.
+Nothing is left of a rehearsal. A part of what a checkpoint holds is written and read back in memory. Optimizers are
+tried on stand-ins: see `check_steps`.
 """
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 
@@ -20,10 +22,13 @@ from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.metric_keys import unknown_mode
 from hydrant.data import Data, PositionedSource, Source, StreamSpec
 from hydrant.data.base import ON_HOST, Mixing, digest_of_samples
-from hydrant.errors import ConfigError, DataError, log, place, suggestion, typed_line
+from hydrant.errors import ConfigError, DataError, first_line, log, place, suggestion, typed_line
 from hydrant.tasks.base import eval_mode, explain_unknown_class, kept_buffers
-from hydrant.training.distributed.ddp import Collective, CollectiveRecorder
+from hydrant.training.checkpoint.storage import split
+from hydrant.training.costs import Flops, count_flops
+from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
+from hydrant.training.hooks import Hooks
 from hydrant.training.metrics import check_measurement, is_own, try_metrics
 from hydrant.training.precision import Precision
 
@@ -106,65 +111,6 @@ def check_ranks_read_alike(data: Data, first: Mapping[str, Batch], world: World)
             )
             remedy = f"{train * (key == 'data.train')}read the same samples on each rank"
             raise ConfigError(key, "each rank reads other samples, and keeps a part of them", remedy=remedy)
-
-
-_aten: Any = torch.ops.aten
-
-
-class Flops(NamedTuple):
-    """The FLOPs of a sample's forward pass."""
-
-    per_sample: int
-    uncounted: str  # why they cannot be counted, for users; "" if they are
-    collectives: Sequence[Collective]  # that the pass calls
-
-
-def count_flops(batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
-    """Return the FLOPs of one sample's forward pass, and what it returns. If they cannot be counted, they are 0.
-
-    torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs.
-
-    Operations that torch does not count, such as `nn.Bilinear`, are left out.
-
-    Args:
-        batch: the samples.
-        forward: calls the task in training mode.
-    """
-    from torch.utils.flop_counter import FlopCounterMode  # imports Triton, which only a started run needs
-
-    counter: Any = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
-    counter.mod_tracker = _NoModules()
-    recorder = CollectiveRecorder()
-    try:
-        with _unfused_attention(), recorder, counter:
-            output = forward(batch)
-        per_sample, uncounted = counter.get_total_flops() // batch.num_samples, ""
-    except Exception as error:  # of the model, or of the way in which its operations are counted
-        output = forward(batch)
-        per_sample, uncounted = 0, f"flops_per_sample is 0: torch cannot count them ({typed_line(error)})"
-    return Flops(per_sample, uncounted, recorder.collectives), output
-
-
-class _NoModules(nullcontext[None]):
-    """Counts for no single module: torch's own tracker does not allow derivatives in a forward pass."""
-
-    parents = ("Global",)
-
-
-def _rnn_layer_flops(inputs: Sequence[int], *weights: Any, **_: Any) -> int:
-    """Return the FLOPs of oneDNN's LSTM layer: each of two matrices multiplies each input, (length, batch, size)."""
-    return 2 * math.prod(inputs[:-1]) * sum(math.prod(matrix) for matrix in weights[:2])
-
-
-@contextmanager
-def _unfused_attention() -> Generator[None]:
-    """Keep torch's attention layers from their inference kernel, which a frozen part could use: it is not counted."""
-    was_enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(was_enabled)
 
 
 @contextmanager
@@ -470,3 +416,37 @@ def check_best(key: str, metric: str, mode: str, prefixes: Sequence[str], dry: D
     losses = {f"{prefix}/{name}" for prefix in prefixes for name in dry.losses}
     if metric in losses and mode == "max":
         raise ConfigError(f"{key}mode", f"the best {metric} is the lowest", remedy=f"give {key}mode=min")
+
+
+_MAX_SAVED_SIDE = 2
+"""The largest size of a dimension in the tensors that are tried."""
+
+
+@torch.no_grad()
+def check_saving(task: nn.Module, hooks: Hooks) -> None:
+    """Write a part of each tensor of the task as a checkpoint does, and read it back into its place.
+
+    Raises:
+        ConfigError: a tensor, or the state of a hook, cannot be written or read.
+    """
+    for name, value in task.state_dict().items():
+        try:
+            if not isinstance(value, Tensor) or value.layout is not torch.strided:
+                kind = getattr(value, "layout", type(value).__name__)
+                raise TypeError(f"{kind} is not a strided tensor")
+            if not value.is_meta:
+                part = value.detach()[tuple(slice(_MAX_SAVED_SIDE) for _ in value.shape)]
+                part.copy_(load(save({"": part.contiguous()}))[""])  # the values that it has
+        except Exception as error:  # a kind of tensor fails by anything
+            key = "model" if name.startswith("model.") else "task"
+            short = name.removeprefix("model.")
+            message = f"{short} cannot be saved and read again: {first_line(error) or type(error).__name__}"
+            remedy = (
+                "make it a contiguous tensor with a memory of its own, in a type of safetensors (complex64, so not "
+                "precision=fp64), or, if training does not change it, "
+            )
+            raise ConfigError(key, message, remedy=f"{remedy}a buffer with persistent=False") from error
+    try:
+        split(hooks.state_dict(), {})
+    except Exception as error:  # a user's hook returns anything
+        raise ConfigError("hooks", f"their state cannot be saved: {first_line(error)}") from error

@@ -30,7 +30,7 @@ from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import MANIFEST, write_text
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import Weights
-from hydrant.training.train_state import DataIdentity
+from hydrant.training.train_state import saved_identity
 from hydrant.training.trainer import EarlyStopping
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=2",
@@ -343,15 +343,15 @@ def test_another_deciding_metric_judges_all_evaluations_anew(
 
 @pytest.mark.parametrize(("mode", "num_updates"), [("max", 4), ("min", 2)])
 def test_the_best_evaluation_is_judged_by_the_mode_of_the_checkpoint(
-    mode: str, num_updates: int, stopped_run: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, num_updates: int, stopped_run: Path
 ) -> None:
     """Its config does not tell it: a run that was killed has replaced that."""
     lines = rows(stopped_run)
     lines[2]["val/accuracy"] = 0.001  # less than at update 4
     (stopped_run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    plan: Any = SimpleNamespace(early_stopping=EarlyStopping("val/accuracy", mode, None, Interval(4)))
     checkpoint = SavedCheckpoint(stopped_run / "checkpoints" / "update_00000006")
-    monkeypatch.setattr(DataIdentity, "of", lambda _: DataIdentity.saved(checkpoint))
+    judged = EarlyStopping("val/accuracy", mode, None, Interval(4))
+    plan: Any = SimpleNamespace(early_stopping=judged, identity=saved_identity(checkpoint))
     best = continued_state(plan, Start(RunFolder(stopped_run), checkpoint), checkpoint).best
     assert best is not None
     assert best["num_updates"] == num_updates

@@ -20,6 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from hydrant import cli
+from hydrant.data.splits import DataIdentity
 from hydrant.optimizers.ema import NoAveraging
 from hydrant.optimizers.kernels import Clipping, EagerStep
 from hydrant.optimizers.scheduled_fields import FieldSchedules
@@ -58,13 +59,11 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
         scales_loss=False, state_dict=lambda: {}, load_state_dict=lambda state: None
     )
     optimizers = Optimizers({"main": entry}, FieldSchedules({"main": main}, {}), scaler)
-    split = SimpleNamespace(num_samples=8)
-    data = SimpleNamespace(class_names=None, statistics={}, train=split, val=split, extra_val={})
     plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}), config={},
-                           data=data, data_files={})  # fmt: skip
-    return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
-                           losses={}, meters={"": Meter(world.device)}, stream=None,
+                           identity=DataIdentity(None, {}, {"train": 8, "val": 8}, {}, {"val": 8}),
                            early_stopping=SimpleNamespace(judges_by=["val/loss", "min"]))  # fmt: skip
+    return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
+                           losses={}, meters={"": Meter(world.device)}, stream=None)  # fmt: skip
 
 
 def train(run: Any, num_updates: int) -> None:

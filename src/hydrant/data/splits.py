@@ -1,4 +1,4 @@
-"""The splits of a run's data, to train, evaluate and test on.
+"""The splits of a run's data, to train, evaluate and test on; and whether the data are still the same.
 
 Parts of a training set: cut with the ratio of each class, folds, and wrong labels on purpose.
 """
@@ -6,16 +6,17 @@ Parts of a training set: cut with the ratio of each class, folds, and wrong labe
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 
 from hydrant import seeding
-from hydrant.data.base import Data, Source, labels_of
+from hydrant.data.base import Data, Source, changed_statistics, labels_of
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import LoaderSource, SampleSet
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, log, unknown_name
+from hydrant.files.on_disk import split_digests
 from hydrant.files.plain_values import RatioBelowOne, check_value
 
 TRAIN, VAL, TEST = "train", "val", "test"
@@ -135,6 +136,92 @@ def data_key(config: Mapping[str, Any], split: str) -> str | None:
     # The published test set of some data is their validation set, unless that is cut from the training set.
     names = names or [name for name in config["data"] if name == "val_ratio"]
     return f"data.{names[0]}" if names else None
+
+
+_VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples")
+"""The beginnings of the keys that choose the samples of evaluations."""
+
+_CHANGED = {
+    "samples": ("{}", "restore the files"),
+    "statistics": ("the training samples have changed: {}", "restore the file"),
+    "data_files": ("the content of {} has changed", "restore the file"),
+    "class_names": ("the data have other classes than the run learned: {}", "rename them back"),
+}
+"""What a run that continues says of each difference, and what undoes it."""
+
+
+@dataclass(frozen=True)
+class DataIdentity:
+    """What the data of a run are. Checkpoints hold the fields by these names; one that lacks a field leaves it empty.
+
+    Args:
+        class_names: the names of the classes; None: there are none.
+        statistics: what prepares the samples and was taken from the training samples.
+        samples: how many samples a run trains and validates on, by split. The test split belongs to no update.
+        data_files: the digests of the files of splits, by key of `data`.
+        validated_by: which samples validate: values that are measured on others do not compare.
+    """
+
+    class_names: list[str] | None
+    statistics: Mapping[str, Any]
+    samples: Mapping[str, int]
+    data_files: Mapping[str, str]
+    validated_by: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, data: Data, config: Mapping[str, Any]) -> Self:
+        """Return that of the divided data of a run. `config`: flat."""
+        sources = {TRAIN: data.train, VAL: data.val}
+        sources |= {f"{VAL}/{name}": source for name, source in data.extra_val.items()}
+        samples = {name: source.num_samples for name, source in sources.items()}
+        keys = {key: value for key, value in config.items() if key.startswith(_VALIDATION)}
+        counts = {name: count for name, count in samples.items() if name != TRAIN}
+        names = None if data.class_names is None else list(data.class_names)
+        return cls(names, dict(data.statistics), samples, split_digests(data.files), counts | keys)
+
+    def differences(self, now: Self) -> dict[str, str]:
+        """Return what has changed from these data to those of `now`, by the field; "" stands for no words.
+
+        What one of both does not know counts as equal. Other files that validate differ in `validated_by` too.
+        """
+        files = [
+            key
+            for key, digest in now.data_files.items()
+            if key != "test" and self.data_files.get(key, digest) != digest
+        ]
+        is_cut_from_train = (
+            now.validated_by.get("data.val") is None or now.validated_by.get("folds") is not None
+        )
+        learned, present = (
+            {f"class {number}": name for number, name in enumerate(names or ())}
+            for names in (self.class_names, now.class_names)
+        )
+        parts = {
+            "samples": (self.samples, now.samples, "the number of samples"),
+            "statistics": (self.statistics, now.statistics, "data"),
+            "class_names": (learned, present, ""),
+        }
+        changed = {name: changed_statistics(*part) for name, part in parts.items() if part[0] and part[1]}
+        changed["data_files"] = ", ".join(f"data.{key}" for key in files)
+        differences = {name: changed[name] for name in _CHANGED if changed.get(name)}
+        is_another = self.validated_by and self.validated_by != now.validated_by
+        if is_another or any(key != "train" or is_cut_from_train for key in files):
+            differences["validated_by"] = ""
+        return differences
+
+    def check_unchanged(self, now: Self, *, is_strict: bool) -> None:
+        """Check that the data are those that the run of a checkpoint, which continues, had.
+
+        Raises:
+            ConfigError: they differ, by more than rounding; without `is_strict`, a warning says so.
+        """
+        for name, difference in self.differences(now).items():
+            if name in _CHANGED:
+                text, undo = _CHANGED[name]
+                if is_strict:
+                    remedy = f"{undo}, or continue with the new samples: resume_strict=false"
+                    raise ConfigError("data", text.format(difference), remedy=remedy)
+                log.warning("%s; the run continues with the new samples", text.format(difference))
 
 
 def cut_part(labels: np.ndarray, ratio: float, seed: int, key: str) -> tuple[np.ndarray, np.ndarray]:

@@ -176,8 +176,8 @@ def prepare_start(plan: Plan, start: Start) -> None:
             raise resume.no_update_left(start.run, start.changes)
         train_state.check_optimizers(start.checkpoint, plan.task, plan.optimizers)
         train_state.check_ranks(plan.data.train, start.checkpoint, plan.world.world_size)
-        saved = train_state.DataIdentity.saved(start.checkpoint)
-        saved.check_unchanged(train_state.DataIdentity.of(plan), is_strict=config["resume_strict"])
+        saved = train_state.saved_identity(start.checkpoint)
+        saved.check_unchanged(plan.identity, is_strict=config["resume_strict"])
         old_batch_size = resume.saved_config(start.run, "resume")["global_batch_size"]
         # After the samples, on whose number the sizes may depend.
         train_state.check_batch_sizes(start.checkpoint, old_batch_size, plan.clock)
@@ -218,7 +218,7 @@ def continued_state(plan: Plan, start: Start, checkpoint: SavedCheckpoint) -> Tr
     judged_by = checkpoint.plain_state("judged_by", default=of_earlier_version)
     if judged_by != [metric, mode] or not {"best.metric", "best.mode"}.isdisjoint(start.changes):
         state.best = plan.early_stopping.best_of(_history(start, checkpoint).metrics())
-    differences = train_state.DataIdentity.saved(checkpoint).differences(train_state.DataIdentity.of(plan))
+    differences = train_state.saved_identity(checkpoint).differences(plan.identity)
     if state.best is not None and "validated_by" in differences:
         state.best, state.validated_since = None, state.num_updates
     return state

@@ -28,7 +28,7 @@ from hydrant.training.distributed.world import SINGLE_RANK
 from hydrant.training.passed_objects import check_passed, is_missing
 from hydrant.training.prepare.build import make_model, prepare
 from hydrant.training.reports import evaluate
-from hydrant.training.train_state import DataIdentity, restore_outside_model, saved_state
+from hydrant.training.train_state import restore_outside_model, saved_identity, saved_state
 from hydrant.training.trainer import Plan
 
 WEIGHTS = ("model", "ema", BEST, LAST)
@@ -97,7 +97,7 @@ def open_run(
     checkpoint, part, config = _open(path, overrides, weights, allow_targets)
     check_passed(config, ("model", "data", "task"))
     content = SavedCheckpoint(checkpoint)
-    identity = DataIdentity.saved(content)
+    identity = saved_identity(content)
     plan = prepare({**config, "parallel": SINGLE_RANK}, statistics=identity.statistics)
     Weights(checkpoint, part).load(plan.task.model, "model")
     restore_outside_model(plan.task, content)
@@ -105,7 +105,7 @@ def open_run(
     if (
         identity.class_names is not None and "class_names" not in plan.config["data"]
     ):  # else the config names them
-        changed = identity.differences(DataIdentity.of(plan)).get("class_names", "")
+        changed = identity.differences(plan.identity).get("class_names", "")
         plan.task.class_names = names = tuple(identity.class_names)
         plan = replace(plan, data=replace(plan.data, class_names=names))
     return SavedRun(run_folder(checkpoint), checkpoint, num_updates, part, plan, changed)

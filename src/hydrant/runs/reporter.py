@@ -33,7 +33,6 @@ from hydrant.terminal.text import format_metric, number
 from hydrant.trackers import Histogram, Trackers
 from hydrant.training.checkpoint.manager import Rows
 from hydrant.training.costs import count_parameters, peak_flops, peak_memory_gib
-from hydrant.training.train_state import DataIdentity
 from hydrant.training.trainer import Plan, RunLogger, TrainState
 
 
@@ -99,7 +98,7 @@ class RunReporter(RunLogger, Rows):
                 host=platform.node(),
                 **self.trackers.recorded(),
                 num_parameters=count_parameters(plan.task)[0],
-                num_samples=DataIdentity.of(plan).samples,
+                num_samples=plan.identity.samples,
                 flops_per_sample=plan.flops_per_sample,
                 error=None,
                 **({"loss_of_batch": plan.splits[VAL].batch_size} if plan.task.loss_of_batch else {}),
@@ -366,7 +365,7 @@ def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "compile": plan.compilation.report().summary(),
         "perf": performance | {"training_seconds": training_seconds(rows)},
         "num_damaged_samples": plan.data.damaged.num_damaged,
-        "data_files": dict(plan.data_files),
+        "data_files": plan.identity.data_files,
     }
 
 

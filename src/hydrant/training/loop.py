@@ -226,7 +226,7 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
         with pace.paused():
             row |= evaluate(trainer)
         trainer.optimizers.schedules.observe(row)
-    new_best = trainer.early_stopping.improved(state.best, row, state.num_updates)
+    new_best = trainer.plan.early_stopping.improved(state.best, row, state.num_updates)
     state.best = new_best or state.best
     reports.log_row(trainer, row)
     if due.eval:
@@ -265,6 +265,6 @@ def ends_early(trainer: Trainer) -> bool:
     """Return whether the run ends before its last update. Depends on the state only, so a resumed run agrees."""
     state = trainer.state
     has_ended = state.is_pruned or state.end_reason is not None
-    return has_ended or trainer.early_stopping.has_stalled(
+    return has_ended or trainer.plan.early_stopping.has_stalled(
         state.best, state.num_updates, state.validated_since
     )

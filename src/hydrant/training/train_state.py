@@ -1,12 +1,12 @@
-"""Save and restore the state of a run, on the same or another number of ranks, if its data are still the same."""
+"""Save and restore the state of a run, on the same or another number of ranks."""
 
 import dataclasses
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +14,15 @@ from torch import Tensor, nn
 from hydrant import seeding
 from hydrant.batch import map_tensors
 from hydrant.clock import Clock, batch_size_steps
-from hydrant.config.flat import flatten
 from hydrant.data import PositionedSource, PositionedStream, Source
-from hydrant.data.base import changed_statistics
+from hydrant.data.splits import DataIdentity
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, first_few, log, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS, is_sharded
 from hydrant.records import Best, check_type
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import TRAINING
 from hydrant.training.metrics import merge_meters
-from hydrant.training.trainer import Plan, Trainer, TrainState
+from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.update import Optimizers
 
 
@@ -48,10 +47,10 @@ def checkpoint_content(trainer: Trainer) -> Generator[storage.Checkpoint]:
         "optimization": optimizers,
         "precision": trainer.plan.precision.state_dict(),
         "state": dataclasses.asdict(trainer.state),
-        "judged_by": trainer.early_stopping.judges_by,
+        "judged_by": trainer.plan.early_stopping.judges_by,
         "task": _state_outside_model(trainer.task),
         "hooks": trainer.plan.hooks.state_dict(),
-        **vars(DataIdentity.of(trainer.plan)),
+        **vars(trainer.plan.identity),
         "ranks": trainer.plan.world.all_gather(of_rank),
     }
     with trainer.optimizers.eval_weights():
@@ -74,6 +73,18 @@ def saved_state(saved: storage.SavedCheckpoint) -> TrainState:
     if not is_possible or state.num_skipped_in_a_row > state.num_skipped:
         raise CheckpointError(f"{saved.path / TRAINING} holds an impossible state of a run")
     return state
+
+
+def saved_identity(saved: storage.SavedCheckpoint) -> DataIdentity:
+    """Return what the data of the run of a checkpoint were.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+    missing = {"class_names": None}
+    return DataIdentity(
+        *(saved.plain_state(f.name, f.type, missing.get(f.name, {})) for f in fields(DataIdentity))
+    )
 
 
 @contextmanager
@@ -293,103 +304,6 @@ def _by_position(
 def _state_outside_model(task: nn.Module) -> dict[str, Any]:
     """Return the parameters and buffers of the task itself."""
     return {name: value for name, value in task.state_dict().items() if not name.startswith("model.")}
-
-
-_VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples")
-"""The beginnings of the keys that choose the samples of evaluations."""
-
-_CHANGED = {
-    "samples": ("{}", "restore the files"),
-    "statistics": ("the training samples have changed: {}", "restore the file"),
-    "data_files": ("the content of {} has changed", "restore the file"),
-    "class_names": ("the data have other classes than the run learned: {}", "rename them back"),
-}
-"""What a run that continues says of each difference, and what undoes it."""
-
-
-@dataclass(frozen=True)
-class DataIdentity:
-    """What the data of a run are. Checkpoints hold the fields by these names; one that lacks a field leaves it empty.
-
-    Args:
-        class_names: the names of the classes; None: there are none.
-        statistics: what prepares the samples and was taken from the training samples.
-        samples: how many samples a run trains and validates on, by split. The test split belongs to no update.
-        data_files: the digests of the files of splits, by key of `data`.
-        validated_by: which samples validate: values that are measured on others do not compare.
-    """
-
-    class_names: list[str] | None
-    statistics: Mapping[str, Any]
-    samples: Mapping[str, int]
-    data_files: Mapping[str, str]
-    validated_by: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, plan: Plan) -> Self:
-        """Return that of the data of a run."""
-        data = plan.data
-        sources = {"train": data.train, "val": data.val}
-        sources |= {f"val/{name}": source for name, source in data.extra_val.items()}
-        samples = {name: source.num_samples for name, source in sources.items()}
-        keys = {key: value for key, value in flatten(plan.config).items() if key.startswith(_VALIDATION)}
-        counts = {name: count for name, count in samples.items() if name != "train"}
-        names = None if data.class_names is None else list(data.class_names)
-        return cls(names, dict(data.statistics), samples, dict(plan.data_files), counts | keys)
-
-    @classmethod
-    def saved(cls, checkpoint: storage.SavedCheckpoint) -> Self:
-        """Return that of the run of a checkpoint.
-
-        Raises:
-            CheckpointError: it cannot be read.
-        """
-        missing = {"class_names": None}
-        return cls(*(checkpoint.plain_state(f.name, f.type, missing.get(f.name, {})) for f in fields(cls)))
-
-    def differences(self, now: Self) -> dict[str, str]:
-        """Return what has changed from these data to those of `now`, by the field; "" stands for no words.
-
-        What one of both does not know counts as equal. Other files that validate differ in `validated_by` too.
-        """
-        files = [
-            key
-            for key, digest in now.data_files.items()
-            if key != "test" and self.data_files.get(key, digest) != digest
-        ]
-        is_cut_from_train = (
-            now.validated_by.get("data.val") is None or now.validated_by.get("folds") is not None
-        )
-        learned, present = (
-            {f"class {number}": name for number, name in enumerate(names or ())}
-            for names in (self.class_names, now.class_names)
-        )
-        parts = {
-            "samples": (self.samples, now.samples, "the number of samples"),
-            "statistics": (self.statistics, now.statistics, "data"),
-            "class_names": (learned, present, ""),
-        }
-        changed = {name: changed_statistics(*part) for name, part in parts.items() if part[0] and part[1]}
-        changed["data_files"] = ", ".join(f"data.{key}" for key in files)
-        differences = {name: changed[name] for name in _CHANGED if changed.get(name)}
-        is_another = self.validated_by and self.validated_by != now.validated_by
-        if is_another or any(key != "train" or is_cut_from_train for key in files):
-            differences["validated_by"] = ""
-        return differences
-
-    def check_unchanged(self, now: Self, *, is_strict: bool) -> None:
-        """Check that the data are those that the run of a checkpoint, which continues, had.
-
-        Raises:
-            ConfigError: they differ, by more than rounding; without `is_strict`, a warning says so.
-        """
-        for name, difference in self.differences(now).items():
-            if name in _CHANGED:
-                text, undo = _CHANGED[name]
-                if is_strict:
-                    remedy = f"{undo}, or continue with the new samples: resume_strict=false"
-                    raise ConfigError("data", text.format(difference), remedy=remedy)
-                log.warning("%s; the run continues with the new samples", text.format(difference))
 
 
 def check_stream(source: Source, *, is_continued: bool) -> None:

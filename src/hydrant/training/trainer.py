@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -18,7 +19,7 @@ from hydrant.clock import Clock, Interval, Intervals
 from hydrant.data import Data, Stream, StreamSpec
 from hydrant.data.base import Mixing
 from hydrant.data.loader import LoaderBatches
-from hydrant.data.splits import Split, validation_splits
+from hydrant.data.splits import DataIdentity, Split, validation_splits
 from hydrant.errors import ConfigError, first_few, suggestion
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
@@ -108,9 +109,9 @@ class Plan:
     hooks: Hooks
     eval_metrics: frozenset[str]  # the metrics that evaluations give, such as val/accuracy
     optimizers: Optimizers  # over the task on the host, to check and show their groups and schedules
-    data_files: Mapping[str, str]  # digests of the files of splits, by key of `data`
+    identity: DataIdentity
 
-    @property
+    @cached_property
     def early_stopping(self) -> EarlyStopping:
         best, eval_every = self.config["best"], self.intervals.eval_every
         return EarlyStopping(best["metric"], best["mode"], self.config["patience"], eval_every)
@@ -197,7 +198,6 @@ class Trainer:
     trained: nn.Module  # the task as training calls it: compiled, wrapped for its ranks
     optimizers: Optimizers
     stream: Stream
-    early_stopping: EarlyStopping
     logger: RunLogger
     save: Callable[[Trainer, bool], None]  # (trainer, is_best)
     stop_signal: Callable[[], int | None]  # the signal that this process received, if any

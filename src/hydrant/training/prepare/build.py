@@ -15,12 +15,12 @@ from torch import nn
 
 from hydrant import seeding
 from hydrant.clock import Clock, Intervals, UpdateSeconds
+from hydrant.config.flat import flatten
 from hydrant.config.instantiate import as_config_error, instantiate, instantiate_node
 from hydrant.data import Data, StreamSpec
 from hydrant.data import splits as data_splits
 from hydrant.data.base import Mixing, changed_statistics
 from hydrant.errors import ConfigError, log, prefix_error_keys
-from hydrant.files.on_disk import split_digests
 from hydrant.installation import listeners
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
@@ -133,7 +133,8 @@ def _prepare(
     return Plan(
         config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
         dry.collectives, dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging,
-        mixing, profiler, hooks, rehearsal.eval_metrics(prefixes, dry), optimizers, split_digests(data.files),
+        mixing, profiler, hooks, rehearsal.eval_metrics(prefixes, dry), optimizers, 
+        data_splits.DataIdentity.of(data, flatten(config)),
     )  # fmt: skip
 
 
@@ -185,8 +186,7 @@ def build(
         config, task, plan.schedules, plan.precision, plan.compilation, make_step
     )
     return Trainer(
-        plan, state, task, trained, optimizers, plan.data.train.stream(plan.spec), plan.early_stopping, logger, save,
-        stop_signal, watchdog,
+        plan, state, task, trained, optimizers, plan.data.train.stream(plan.spec), logger, save, stop_signal, watchdog,
     )  # fmt: skip
 
 

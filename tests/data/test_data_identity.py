@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hydrant.training.train_state import DataIdentity
+from hydrant.data.splits import DataIdentity
 
 IDENTITY = DataIdentity(
     ["cat", "dog"], {"mean": {"x": 0.1}}, {"train": 40, "val": 10}, {"train": "a1", "val": "b2"},

@@ -25,7 +25,7 @@ import torch
 from example_projects import use_example
 from quick_runs import PICTURES, draw_pixels
 from repository import ROOT
-from shared_configs import SharingComposer, folders
+from shared_configs import QuickComposer, SharingComposer, folders
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hydrant import cli, imports
@@ -210,7 +210,7 @@ def _what_each_run_repeats_is_quick() -> Iterator[None]:
         yield
 
 
-_OF_COMPOSING = re.compile(r"config/test_(compose|file_source|groups|hydra_\w+|job_composer|remote)\.py")
+_OF_COMPOSING = re.compile(r"config/test_(compose|file_source|groups|hydra_\w+|job_composer)\.py")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -224,8 +224,8 @@ def _folder_of_shared_configs(tmp_path_factory: pytest.TempPathFactory, pytestco
 def _configs_are_shared(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compose most configs from others, except in the tests of composing."""
     with pytest.MonkeyPatch.context() as patch:
-        if not _OF_COMPOSING.search(request.path.as_posix()):
-            patch.setattr(compose, "Composer", SharingComposer)
+        of_composing = _OF_COMPOSING.search(request.path.as_posix())
+        patch.setattr(compose, "Composer", QuickComposer if of_composing else SharingComposer)
         yield
 
 

@@ -8,15 +8,15 @@ import pytest
 import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.errors import HydraException
-from hydra.plugins.config_source import ConfigSource
 from hydra.types import RunMode
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from run_folders import summary
-from shared_configs import SharedJobs
+from shared_configs import QuickComposer, SharedJobs, quick_hydra
 
 from hydrant import cli
+from hydrant.config import compose
 from hydrant.config.compose import Composer, JobComposer, composing
 from hydrant.config.error_messages import explain
 from hydrant.config.file_source import LimitedFileSource
@@ -59,13 +59,32 @@ def content(config: DictConfig) -> Any:
 def test_the_configs_are_those_of_hydra(jobs: JobComposer, tmp_path: Path) -> None:
     expected = [content(as_hydra_composes(jobs, words)) for words in WORDS]
     assert [content(jobs.compose(words)) for words in WORDS] == expected
-    of_tests = SharedJobs(jobs._composer, jobs._sweep, tmp_path)  # most tests of runs compose by them
+    quick = QuickComposer(jobs._composer.name, [])
+    of_tests = SharedJobs(quick, jobs._sweep, tmp_path)  # most tests of runs compose by them
     assert [content(of_tests.compose(words)) for words in WORDS] == expected
     for words, one in zip(reversed(WORDS), reversed(expected), strict=True):
         config = jobs.compose(words)
         assert content(config) == one
         config.seed = 99  # a change of one config reaches no other
         config.optimizer.lr = 99.0
+
+
+def test_tests_compose_the_files_of_a_user_as_hydra_does(workdir: Path) -> None:
+    for name, text in {
+        "experiment/mine": "defaults: [{override /optimizer: mine}]\noptimizer: {lr: 0.3}\nnotes: a",
+        "optimizer/mine": "defaults: [sgd, _self_]\nmomentum: 0.5",
+        "model/mlp": "defaults: [convnet]\nwidths: [3]",  # instead of Hydrant's
+    }.items():
+        path = workdir / "conf" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with composing() as composer:
+        for words in (["experiment=mine"], ["experiment=mine", "optimizer=adam", "seed=1"], [], WORDS[2]):
+            expected, found = (
+                content(kind(composer.name, []).load(words, RunMode.RUN))
+                for kind in (Composer, QuickComposer)
+            )
+            assert found == expected
 
 
 KEYS = (
@@ -96,7 +115,8 @@ def test_random_overrides_give_what_hydra_gives(jobs: JobComposer) -> None:
     draw()
     for overrides in CASES:
         try:
-            expected: Any = content(as_hydra_composes(jobs, overrides))
+            with quick_hydra():
+                expected: Any = content(as_hydra_composes(jobs, overrides))
         except Exception as error:  # Hydra does not check everything
             expected = error
         try:
@@ -113,7 +133,7 @@ def test_random_overrides_give_what_hydra_gives(jobs: JobComposer) -> None:
     "drawn", [["optimizer=adamv"], ["+seed=1"], ["nothing=1"], ["~nothing"], ["seed=1,2"]]
 )
 def test_errors_are_those_of_hydra(jobs: JobComposer, drawn: list[str]) -> None:
-    with pytest.raises(HydraException) as expected:
+    with pytest.raises(HydraException) as expected, quick_hydra():
         as_hydra_composes(jobs, drawn)
     jobs.compose([])
     for _ in range(2):
@@ -122,31 +142,28 @@ def test_errors_are_those_of_hydra(jobs: JobComposer, drawn: list[str]) -> None:
         assert str(found.value) == str(explain(expected.value))
 
 
-def test_files_are_read_once_for_each_choice_of_options(
-    jobs: JobComposer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded, load = list[str](), LimitedFileSource.load_config
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The config files that have been read, without what tests share."""
+    paths, load = list[str](), LimitedFileSource.load_config
 
     def counted(self: LimitedFileSource, config_path: str) -> Any:
-        loaded.append(config_path)
+        paths.append(config_path)
         return load(self, config_path)
 
     monkeypatch.setattr(LimitedFileSource, "load_config", counted)
+    monkeypatch.setattr(compose, "Composer", Composer)
+    return paths
+
+
+def test_files_are_read_once_for_each_choice_of_options(loaded: list[str], jobs: JobComposer) -> None:
     for seed in range(3):
         for name in ("sgd", "adam"):
             jobs.compose([f"optimizer={name}", f"seed={seed}"])
     assert loaded.count("optimizer/sgd") == loaded.count("optimizer/adam") == 1
-    assert issubclass(LimitedFileSource, ConfigSource)
 
 
-def test_a_run_is_composed_once(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, load = list[str](), LimitedFileSource.load_config
-
-    def counted(self: LimitedFileSource, config_path: str) -> Any:
-        loaded.append(config_path)
-        return load(self, config_path)
-
-    monkeypatch.setattr(LimitedFileSource, "load_config", counted)
+def test_a_run_is_composed_once(loaded: list[str], workdir: Path) -> None:
     assert cli.main(["train", *TINY, "name=once"]) == 0
     assert loaded.count("optimizer/adamw") == 1
     assert summary(workdir / "outputs" / "once")["status"] == "finished"

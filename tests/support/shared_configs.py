@@ -3,9 +3,11 @@
 import hashlib
 import os
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +16,10 @@ import pytest
 from hydra._internal import config_repository, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
+from hydra.core.object_type import ObjectType
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config.check import check_hydra_node
 from hydrant.config.command_line import with_limits
@@ -35,25 +39,38 @@ _read, _merged = dict[str, Any](), dict[str, bytes]()
 _groups = cache(group_options)
 
 
+def _is_hydrants(repository: Any, config_path: str) -> bool:
+    """Whether a file is the same in each test. What is read of an experiment depends on the options that replace its
+    own.
+    """
+    source = repository._find_object_source(config_path, ObjectType.CONFIG)
+    return source is not None and source.full_path() in _HYDRANTS and not config_path.startswith("experiment")
+
+
 def _read_once(repository: ConfigRepository, config_path: str) -> Any:
-    if config_path in _read:
-        return _read[config_path]
-    content = _READ(repository, config_path)
-    # What is read of an experiment depends on the options that replace its own.
-    if not config_path.startswith("experiment"):
-        _read[config_path] = content
-    return content
+    if not _is_hydrants(repository, config_path):
+        return _READ(repository, config_path)
+    if config_path not in _read:
+        _read[config_path] = _READ(repository, config_path)
+    return _read[config_path]
 
 
 def _merge_once(loader: ConfigLoaderImpl, defaults: Sequence[Any], repo: Any) -> DictConfig:
-    """Merge the files of a defaults list, or take them from an earlier config of the same files."""
-    if (key := f"{defaults}") not in _merged:
+    """Merge the files of a defaults list. Those before the first of a user are merged once."""
+    num_before = sum(1 for _ in takewhile(lambda d: _is_hydrants(repo.delegate, d.config_path), defaults))
+    if (key := f"{defaults[:num_before]}") not in _merged:
         repo.cache = deepcopy(repo.cache)  # merging changes what was read
-        merged = _MERGE(loader, defaults, repo)
-        if "experiment/" in key:
-            return merged
-        _merged[key] = pickle.dumps(merged)
-    return pickle.loads(_merged[key])
+        _merged[key] = pickle.dumps(_MERGE(loader, defaults[:num_before], repo))
+    merged = pickle.loads(_merged[key])
+    for default in defaults[num_before:]:
+        read = f"config_path={default.config_path}"
+        repo.cache[read] = deepcopy(repo.cache[read])
+        content = _MERGE(loader, [default], repo)
+        try:
+            merged.merge_with(content)
+        except OmegaConfBaseException:
+            return _MERGE(loader, defaults, repo)  # which names the file
+    return merged
 
 
 _READ, _MERGE = ConfigRepository.load_config, ConfigLoaderImpl._compose_config_from_defaults_list
@@ -125,23 +142,32 @@ class SharedJobs(JobComposer):
         return config, content, choices
 
 
-class SharingComposer(Composer):
-    """Composes a config as a job of one sweep with the others that are of Hydrant's files alone, each read once."""
+@contextmanager
+def quick_hydra() -> Iterator[None]:
+    """Let Hydra read and merge each of Hydrant's files once for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigRepository, "load_config", _read_once)
+        patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", _merge_once)
+        # It would copy what it reads from, to change the sources.
+        patch.setattr(config_repository, "copy", SimpleNamespace(deepcopy=lambda sources: sources))
+        # Hydra 1.3 makes it for each entry of each defaults list, for interpolations there: we have none.
+        patch.setattr(
+            defaults_list, "_create_interpolation_map", lambda *_: OmegaConf.create(), raising=False
+        )
+        yield
+
+
+class QuickComposer(Composer):
+    """tests/config/test_job_composer.py compares its configs with those that Hydra composes."""
 
     def load(self, overrides: Iterable[str], mode: RunMode) -> DictConfig:
         words = list(overrides)
-        if not self._has_hydrants_files() or "searchpath" in f"{words}":
+        with nullcontext() if "searchpath" in f"{words}" else quick_hydra():
             return super().load(words, mode)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ConfigRepository, "load_config", _read_once)
-            patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", _merge_once)
-            # It would copy what it reads from, to change the sources.
-            patch.setattr(config_repository, "copy", SimpleNamespace(deepcopy=lambda sources: sources))
-            # Hydra 1.3 makes it for each entry of each defaults list, for interpolations there: we have none.
-            patch.setattr(
-                defaults_list, "_create_interpolation_map", lambda *_: OmegaConf.create(), raising=False
-            )
-            return super().load(words, mode)
+
+
+class SharingComposer(QuickComposer):
+    """Composes a config as a job of one sweep with the others that are of Hydrant's files alone."""
 
     def _has_hydrants_files(self) -> bool:
         return {element.path for element in self.loader.get_search_path().get_path()} == _HYDRANTS

@@ -58,33 +58,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-_BEGINS = r"compare|export|log /home|optuna|predict|ray|slurm|stacked|stop|study|sync|debug=profile|model=gpt|profiler="
-_BEGINS += r"torch|hydra/sweeper=grid optuna|tracker=\W?wandb|tracker: {project|tracker\.project=other"
-_NAMED = rf"^test_(\w+_export|\w+_compare_say|onnx|tensorboard|wandb)|\[ ?(train )?({_BEGINS})\b"
-_OPTIMIZERS = r"\[[^\]]*\b(kron|lamb|lion|mars|muon|normuon|sam|timm \w+|torch_muon)\b"
-_OPTIONS = (
-    rf"\b{p.parent.name}[=/]{p.stem}\b" for p in ROOT.glob("src/hydrant/extensions/*/conf/*/**/*.yaml")
-)
-_OF_AN_EXTENSION = re.compile(
-    "|".join(
-        [
-            _NAMED,
-            _OPTIMIZERS,
-            r"hydrant\.extensions\.|(scion|trackio) or |two_models|hook=\[?\w|mixing=\w*(mix|cut)",
-            *_OPTIONS,
-        ]
-    )
-)
-
-
 @pytest.hookimpl(tryfirst=True)  # before `-m` leaves out what has no marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of extensions, in whose name one of their commands or options may be, and of what uses them:
-    figures, examples and the repository. Run the core's first.
+    """Mark the tests of extensions, and of what uses them: figures, examples and the repository. Run the core's first.
+
+    A test in another folder that needs an extension says so by the marker.
     """
     for item in items:
         places = {"extensions", "examples", "project"}.intersection(item.path.relative_to(ROOT).parts)
-        if places or _OF_AN_EXTENSION.search(item.name) or item.get_closest_marker("figures"):
+        if places or item.get_closest_marker("figures"):
             item.add_marker("extension")
     items.sort(key=lambda item: item.get_closest_marker("extension") is not None)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from marks import slow
+from marks import each, of_extension, slow
 from run_folders import rows, summary
 
 from hydrant import cli, installation
@@ -57,7 +57,7 @@ def deny(command: str, number: int, filename: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(commands()[command].function.replace(":", "."), fail)
 
 
-@pytest.mark.parametrize("words", ["status", "log /home/other"])
+@pytest.mark.parametrize("words", ["status", *of_extension("log /home/other")])
 def test_a_folder_of_somebody_else_is_one_line(
     words: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -165,7 +165,7 @@ def test_help_and_version_may_be_words(word: str, flag: str, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    "words", ["status loop", "compare loop", "trust loop", "evaluate loop", "predict loop val"]
+    "words", ["status loop", "trust loop", "evaluate loop", *of_extension("compare loop", "predict loop val")]
 )
 def test_a_link_to_itself_is_one_line(words: str, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workdir / "loop").symlink_to("loop")
@@ -186,10 +186,11 @@ def closed_pipe() -> int:
     ("command", "has", "lacks"),
     [
         ("train", "sweep hydra/launcher optimizer", "none"),
-        ("study", "sweep hydra/launcher optimizer", "hydra/sweeper"),
         ("preview", "optimizer scheduler", "sweep hydra/launcher hydra/sweeper"),
         ("evaluate", "data precision task", "optimizer scheduler sweep hydra/launcher"),
-        ("compare", "", "data optimizer"),
+        *of_extension(
+            ("study", "sweep hydra/launcher optimizer", "hydra/sweeper"), ("compare", "", "data optimizer")
+        ),
     ],
 )
 def test_the_help_of_a_command_lists_the_groups_that_it_reads(command: str, has: str, lacks: str) -> None:
@@ -199,7 +200,7 @@ def test_the_help_of_a_command_lists_the_groups_that_it_reads(command: str, has:
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "200"])
-@pytest.mark.parametrize("command", ["", *commands()])
+@pytest.mark.parametrize("command", ["", *each(commands())])
 def test_help_fits_into_the_terminal(
     command: str, columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,7 +213,7 @@ def test_help_fits_into_the_terminal(
     ] == []  # one word may be longer than 40
 
 
-@pytest.mark.parametrize("command", [name for name in commands() if name != "train"])
+@pytest.mark.parametrize("command", each(name for name in commands() if name != "train"))
 def test_help_explains_every_flag(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And tells no other. Those of `train` are Hydra's; docs/reference/hydra.md has them all."""
     flags = set[str]()

@@ -68,7 +68,9 @@ scheduler: {warmup: 10%, decay: 30%}
         ("optimizer: {lr: 2e-3}", ["optimizer=adam"], {"optimizer.lr": 2e-3}, ""),
         ("optimizer: {momentum: 0.8}", ["optimizer=sgd"], {"optimizer.momentum": 0.8}, ""),
         ("optimizer: {momentun: 0.8}", ["optimizer=sgd"], {"optimizer.momentun": 0.8}, ""),
-        ("tracker: {project: mine}", ["debug=smoke"], {"tracker.project": None}, "tracker.project='mine'"),
+        *of_extension(
+            ("tracker: {project: mine}", ["debug=smoke"], {"tracker.project": None}, "tracker.project='mine'")
+        ),
         ("defaults: [/model@task.teacher.model: timm]\ntask: {teacher: {model: {name: x}}}",
          ["model@task.teacher.model=mlp"], {"task.teacher.model.name": None}, "task.teacher.model.name='x'"),
     ],
@@ -106,8 +108,10 @@ def test_what_an_experiment_sets_for_its_option_goes_with_it(
             ["scheduler=exponential", "scheduler.gamma=0.9", "scheduler.end_ratio=1"],
             {"gamma": 0.9, "end_ratio": 1},
         ),
-        (["scheduler=cosine_restarts"], {"num_cycles": None, "first_cycle": "25%"}),
-        (["scheduler=cosine_restarts", "scheduler.num_cycles=3"], {"num_cycles": 3, "first_cycle": None}),
+        *of_extension(
+            (["scheduler=cosine_restarts"], {"num_cycles": None, "first_cycle": "25%"}),
+            (["scheduler=cosine_restarts", "scheduler.num_cycles=3"], {"num_cycles": 3, "first_cycle": None}),
+        ),
     ],
 )
 def test_the_default_of_a_key_yields_to_one_that_excludes_it(

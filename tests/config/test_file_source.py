@@ -9,8 +9,7 @@ import pytest
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigSource
-from marks import slow
-from repository import conf_files
+from marks import configs, slow
 
 from hydrant import cli
 from hydrant.config.check import check
@@ -211,7 +210,7 @@ def test_values_may_be_nested(workdir: Path) -> None:
     assert node == 1
 
 
-@pytest.mark.parametrize("file", conf_files().values(), ids=lambda file: f"{file.parent.name}/{file.stem}")
+@pytest.mark.parametrize("file", configs())
 def test_configs_are_read_as_hydra_reads_them(file: Path) -> None:
     ours, hydras = (source(file.parent).load_config(file.stem) for source in (limited, hydras_own))
     assert (ours.provider, ours.header) == (hydras.provider, hydras.header)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from marks import slow
+from marks import of_extension, slow
 from training_runs import Train
 
 Refused = Callable[..., str]
@@ -113,13 +113,17 @@ MISPLACED = {
 }
 
 
-@pytest.mark.parametrize("experiment", MISPLACED)
+@pytest.mark.parametrize(
+    "experiment", ["trackers: 5", *of_extension(*(text for text in MISPLACED if MLFLOW in text))]
+)
 def test_a_tracker_lies_where_its_receiver_is_checked(experiment: str, refused_experiment: Refused) -> None:
     assert refused_experiment(experiment).startswith(MISPLACED[experiment])
 
 
 @pytest.mark.parametrize("experiment", RECEIVERS)
-@pytest.mark.parametrize("words", [(), ("--multirun", "seed=0,1"), ("tracker.project=other",)])
+@pytest.mark.parametrize(
+    "words", [(), ("--multirun", "seed=0,1"), *of_extension((("tracker.project=other",),))]
+)
 def test_a_config_file_does_not_choose_who_receives_the_results(
     experiment: str, words: tuple[str, ...], refused_experiment: Refused
 ) -> None:

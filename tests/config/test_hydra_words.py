@@ -5,12 +5,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hydra.core.config_store import ConfigStore
-from marks import slow_but
+from marks import of_extension, slow_but
 from repository import ROOT
 
 from hydrant import cli
@@ -50,10 +51,16 @@ def test_each_line_has_a_test() -> None:
     assert found == list(LINES)
 
 
+def of_extensions(param: Any) -> bool:
+    return param.values[0].startswith(("`hydra/launcher=local`", "`hydra/sweeper=grid`"))
+
+
+CASES = slow_but(rows()[::2], rows())
+CASES = [*filterfalse(of_extensions, CASES), *of_extension(*filter(of_extensions, CASES))]
+
+
 @pytest.mark.usefixtures("workdir", "capfd")
-@pytest.mark.parametrize(
-    "begin", slow_but(rows()[::2], rows()), ids=lambda row: re.sub(r"[^\w.=/-]+", " ", row)[:40]
-)
+@pytest.mark.parametrize("begin", CASES, ids=lambda row: re.sub(r"[^\w.=/-]+", " ", row)[:40])
 def test_a_line_of_the_table(begin: str, request: pytest.FixtureRequest) -> None:
     next(test for known, test in LINES.items() if begin.startswith(known))(request)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from marks import of_extension
+from marks import choosing, each, of_extension
 from repository import conf_files
 from training_runs import Train, UserModule
 
@@ -113,13 +113,14 @@ def runs() -> Iterator[Any]:
     for place, option in enumerate(tried):
         group = option.partition("/")[0]
         if option in LONG or (trained_elsewhere(option) and place % 3):
-            yield pytest.param([option], marks=pytest.mark.slow)
+            yield pytest.param([option], marks=[pytest.mark.slow, *choosing(option)])
         elif group in TOGETHER and option not in (*NEEDS, *CUDA_ONLY):
             by_group.setdefault(group, []).append(option)
         else:
-            yield pytest.param([option])
+            yield pytest.param([option], marks=choosing(option))
     for row in zip_longest(*by_group.values()):
-        yield pytest.param(list(filter(None, row)))
+        together = list(filter(None, row))
+        yield pytest.param(together, marks=choosing(*together))
 
 
 @pytest.mark.parametrize("chosen", list(runs()), ids=" ".join)
@@ -169,7 +170,7 @@ def names(group: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", names("optimizer"))
+@pytest.mark.parametrize("optimizer", each(names("optimizer"), "optimizer"))
 def test_every_optimizer_trains_with_every_scheduler(
     optimizer: str, train: Train, user_module: UserModule
 ) -> None:

@@ -8,8 +8,8 @@ from typing import Any, get_type_hints
 
 import pytest
 import yaml
+from marks import choosing, configs, each
 from omegaconf import DictConfig
-from repository import conf_files
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
@@ -50,13 +50,18 @@ def composed(*overrides: str) -> DictConfig:
     return compose([*overrides, *(a for o in overrides for a in ARGUMENTS.get(o, ()))])
 
 
-@pytest.mark.parametrize("choice", OVERLAYS)
+@pytest.mark.parametrize("choice", each(OVERLAYS))
 def test_every_experiment_passes_the_checks(choice: str) -> None:
     assert check(composed(choice)).keys() == TrainConfig.__dataclass_fields__.keys()
 
 
 @pytest.mark.parametrize(
-    "choices", [*([choice] for group in APART for choice in CHOICES[group]), *TOGETHER], ids=" ".join
+    "choices",
+    [
+        pytest.param(choices, marks=choosing(*choices))
+        for choices in (*([choice] for group in APART for choice in CHOICES[group]), *TOGETHER)
+    ],
+    ids=" ".join,
 )
 def test_every_option_has_the_arguments_of_its_target(choices: list[str]) -> None:
     """`check` compares each node with its target's signature: unknown, missing and ill-typed arguments are errors."""
@@ -95,7 +100,7 @@ def test_every_key_of_train_yaml_has_a_comment() -> None:
             assert re.search(r"\S.* # \S+", line), f"no comment: {line}"
 
 
-@pytest.mark.parametrize("path", conf_files().values(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", configs())
 def test_every_config_begins_with_a_description(path: Path) -> None:
     first, *rest = path.read_text().splitlines()
     described = rest[0] if first.startswith("# @package") else first

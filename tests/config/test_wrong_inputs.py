@@ -30,17 +30,17 @@ TINY = shlex.split(
 Refused = Callable[..., str]
 
 
-def table() -> Iterator[tuple[str, str, str]]:
-    """Yield (section, command line, message) for every row of wrong_inputs.txt."""
-    section = ""
-    lines = Path(__file__).with_name("wrong_inputs.txt").read_text(encoding="utf-8").splitlines()
+def table(file: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield (section, command line, message) for every row of a wrong_inputs.txt."""
+    section, lines = "", file.read_text(encoding="utf-8").splitlines()
     for line, following in itertools.pairwise([*lines, ""]):
         section = line.removeprefix("## ") if line.startswith("## ") else section
         if line.startswith("$ "):
             yield section, line.removeprefix("$ "), following
 
 
-ROWS = list(table())
+ROWS = list(table(Path(__file__).with_name("wrong_inputs.txt")))
+EXTENSIONS = [row for file in sorted(ROOT.glob("tests/extensions/*/wrong_inputs.txt")) for row in table(file)]
 
 
 def matches(expected: str, message: str) -> bool:
@@ -114,8 +114,12 @@ def refused(workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 @pytest.mark.parametrize(
     ("section", "words", "expected"),
     [
-        pytest.param(*row, marks=pytest.mark.slow if place % 6 else [], id=row[1])
-        for place, row in enumerate(ROWS)
+        pytest.param(
+            *row,
+            marks=[pytest.mark.slow] * (place % 6 > 0) + [pytest.mark.extension] * (row in EXTENSIONS),
+            id=row[1],
+        )
+        for place, row in enumerate([*ROWS, *EXTENSIONS])
     ],
 )
 def test_a_wrong_command_is_refused(section: str, words: str, expected: str, refused: Refused) -> None:
@@ -127,7 +131,7 @@ def test_a_wrong_command_is_refused(section: str, words: str, expected: str, ref
 
 def test_the_table_is_read_completely() -> None:
     assert len(ROWS) >= 150
-    assert all(expected and not expected.startswith(("$", "#")) for _, _, expected in ROWS)
+    assert all(expected and not expected.startswith(("$", "#")) for _, _, expected in [*ROWS, *EXTENSIONS])
 
 
 def test_a_job_that_cannot_be_prepared_stops_the_sweep_before_it_starts(refused: Refused) -> None:
@@ -254,10 +258,12 @@ def test_a_damaged_checkpoint_is_named(
     assert not (workdir / "outputs").exists()
 
 
+@pytest.mark.extension
 def test_an_export_goes_to_a_file(workdir: Path, finished: Path, refused: Refused) -> None:
     assert matches("--output: . cannot be written (...", refused("export", str(finished), "--output", "."))
 
 
+@pytest.mark.extension
 def test_onnx_names_missing_packages(
     finished: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +272,7 @@ def test_onnx_names_missing_packages(
     assert message == f"--format: onnx needs onnx, onnxscript, onnxruntime: {install_command('onnx')}"
 
 
+@pytest.mark.extension
 @pytest.mark.parametrize(("launcher", "package"), [("ray", "ray"), ("slurm", "submitit")])
 def test_a_launcher_error_names_the_missing_package(
     launcher: str, package: str, refused: Refused, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from marks import slow
+from marks import of_extension, slow
 from run_folders import assert_same_state, rows, weights
 from sources import joined, spec
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
@@ -38,7 +38,7 @@ def test_integers_arrive_exactly_in_every_precision(
 
 
 @pytest.mark.parametrize(
-    "more", [(), *slow((("micro_batch_size=2", "data.num_workers=2", "compile=aot_eager"),))]
+    "more", [(), *of_extension(*slow((("micro_batch_size=2", "data.num_workers=2", "compile=aot_eager"),)))]
 )
 def test_a_run_over_dicts_resumes_exactly(
     more: tuple[str, ...], words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch
@@ -61,7 +61,7 @@ def test_micro_batches_that_are_padded_alone_give_the_same_gradients(
     ("more", "message"),
     [
         (("data.target=lable",), "data.target: no sample has the key 'lable'; did you mean 'label'?"),
-        pytest.param(("mixing=mixup",), "mixing: mixes classes, and these data have none; use", id="mixing=mixup"),
+        *of_extension((("mixing=mixup",), "mixing: mixes classes, and these data have none; use")),
         (("data.train._target_=torch.nn.Identity",), "data.train: a Identity has no __len__ and __getitem__"),
     ],
 )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 import gpu
 import pytest
 import torch
-from marks import slow
+from marks import choosing, of_extension, slow
 from repository import options_of
 from run_folders import rows, summary
 from safetensors.torch import load_file
@@ -93,7 +93,7 @@ def assert_equal(train: Train, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 
 PAIRS = [
-    (optimizer, precision)
+    pytest.param(optimizer, precision, marks=choosing(f"optimizer/{optimizer}"))
     for optimizer in OPTIMIZERS
     for precision in PRECISIONS
     if (optimizer, precision) not in REFUSED | CHAOTIC
@@ -110,7 +110,7 @@ TOGETHER = {
 
 
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.parametrize("name", of_extension(*TOGETHER))
 def test_several_options_together(name: str, assert_equal: Callable[..., None]) -> None:
     optimizer, precision = name.split()
     assert_equal(*DIGITS, f"optimizer={optimizer}", f"precision={precision}", *TOGETHER[name])

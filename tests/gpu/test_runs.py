@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from faulty_model import TWO_RANKS, fault, provide_faulty_model
-from marks import slow
+from marks import of_extension, slow
 from repository import ROOT
 from run_folders import rows, summary
 from safetensors.torch import load_file
@@ -90,7 +90,7 @@ def test_images_that_workers_read(train: Train, on_cpu: Train, tmp_path: Path) -
 
 
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize("optimizer", ["adamw", *slow("sgd", "muon", "nadam", "lion", "soap")])
+@pytest.mark.parametrize("optimizer", ["adamw", *slow("sgd", "nadam", *of_extension("muon", "lion", "soap"))])
 def test_a_checkpoint_continues_on_the_other_device(optimizer: str, train: Train, on_cpu: Train) -> None:
     words = (*DIGITS, "model.dropout=0", "scheduler=constant", f"optimizer={optimizer}", "averaging=ema")
     whole = on_cpu(*words, "duration=9", "eval_every=3", "save_every=3", name="whole")
@@ -119,8 +119,10 @@ class Killer:
     [
         "precision=fp16 model.dropout=0.5",
         "precision=fp16 precision.init_scale=1e12 averaging=ema",
-        "precision=bf16 model.dropout=0.5 optimizer=muon",
-        "mixing=mixup micro_batch_size=16 model.dropout=0.2 data=synthetic",
+        *of_extension(
+            "precision=bf16 model.dropout=0.5 optimizer=muon",
+            "mixing=mixup micro_batch_size=16 model.dropout=0.2 data=synthetic",
+        ),
     ],
 )
 def test_a_killed_run_continues_bit_for_bit(words: str, workdir: Path) -> None:
@@ -185,7 +187,9 @@ def test_auto_finds_the_micro_batch_that_fits(train: Train) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cuda(devices=2, stub=True)
-@pytest.mark.parametrize("words", ["parallel=ddp", "parallel=ddp micro_batch_size=8", "parallel=fsdp"])
+@pytest.mark.parametrize(
+    "words", ["parallel=ddp", "parallel=ddp micro_batch_size=8", *of_extension("parallel=fsdp")]
+)
 def test_two_gpus_train_as_one(words: str, train: Train, workdir: Path) -> None:
     base = (*DIGITS, "model.dropout=0", "duration=6")
     command = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from marks import slow
+from marks import of_extension, slow
 from own_parts import OwnModel, OwnTask, own_data, own_model
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -209,7 +209,7 @@ def test_a_resume_needs_the_same_objects(finished: hydrant.Run) -> None:
     "command",
     [
         ("evaluate", "{run}"),
-        ("export", "{run}"),
+        *of_extension((("export", "{run}"),)),
         ("train", *OWN, "hydra.run.dir={run}"),
         ("train", *OWN, "resume={run}", "name=new"),
     ],

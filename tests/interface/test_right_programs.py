@@ -107,7 +107,7 @@ def assert_equal(
         ("ema", ("averaging=ema", f"averaging.decay={DECAY}", "averaging.warmup=false")),
         ("micro", ("micro_batch_size=10",)),
         ("clip", (f"max_grad_norm={MAX_NORM}",)),
-        ("sam", ("optimizer=sam", f"optimizer.rho={RHO}")),
+        *of_extension(("sam", ("optimizer=sam", f"optimizer.rho={RHO}"))),
         ("bf16", ("precision=bf16",)),
     ],
 )

@@ -95,6 +95,7 @@ def test_averages_equal_those_of_torch_in_at_least_float32(dtype: torch.dtype) -
         assert_same_state(dict(task.model.state_dict()), {k: v.to(dtype) for k, v in averages.items()})
 
 
+@pytest.mark.extension
 def test_the_average_is_evaluated_and_exported_too_and_may_choose_the_best_checkpoint(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

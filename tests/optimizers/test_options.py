@@ -10,7 +10,7 @@ import schedulefree
 import torch
 import torch.nn.functional as F
 from configs import optimizer_node
-from marks import slow
+from marks import each, of_extension, slow
 from repository import options_of
 from run_folders import assert_same_state, rows, weights
 from torch import nn
@@ -65,7 +65,7 @@ def step(module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step(closure)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", each(OPTIONS, "optimizer"))
 def test_converges_on_a_parabola(option: str) -> None:
     model = Parabola(sparse=option in SPARSE)
     optimizer = build(option, list(model.parameters()), LR_FACTORS.get(option, 30.0))
@@ -77,7 +77,7 @@ def test_converges_on_a_parabola(option: str) -> None:
     assert float(model().detach()) < 0.1 * start
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", each(OPTIONS, "optimizer"))
 def test_a_restored_optimizer_continues_exactly(option: str) -> None:
     model = Parabola(sparse=option in SPARSE)
     optimizer = build(option, list(model.parameters()))
@@ -144,8 +144,9 @@ def test_schedule_free_is_evaluated_with_its_average(
 @pytest.mark.parametrize(
     "words",
     [
-        *slow((("optimizer=timm", "optimizer.name=lookahead_adamw"),)),
-        pytest.param(("optimizer=timm", "optimizer.name=lookahead_sgd"), marks=pytest.mark.slow),
+        *of_extension(
+            *slow(*((("optimizer=timm", f"optimizer.name=lookahead_{name}"),) for name in ("adamw", "sgd")))
+        ),
         ("optimizer=lookahead",),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from marks import slow
+from marks import each, slow
 from repository import options_of
 from run_folders import assert_same_state, rows, weights
 from torch import nn
@@ -73,7 +73,10 @@ FAST = ("muon", "soap")
 
 @pytest.mark.parametrize(
     "optimizer",
-    [*(o for o in OPTIONS if o in FAST), *slow(*(o for o in OPTIONS if o not in (*OTHERS, *FAST)))],
+    [
+        *each((o for o in OPTIONS if o in FAST), "optimizer"),
+        *slow(*each((o for o in OPTIONS if o not in (*OTHERS, *FAST)), "optimizer")),
+    ],
 )
 def test_every_option_resumes_exactly_at_a_usual_width(
     optimizer: str, train: Train, monkeypatch: pytest.MonkeyPatch

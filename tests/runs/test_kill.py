@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from marks import of_extension
 from processes import wait_for_row
 from repository import ROOT
 from run_folders import assert_same_state, rows, saved_updates, summary, training, weights
@@ -19,7 +20,7 @@ WORDS = ("tracker=local", "duration=400", "log_every=7", "eval_every=50", "save_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lamb"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", *of_extension("lamb")])
 def test_a_killed_run_ends_like_a_whole_one(optimizer: str, train: Train, workdir: Path) -> None:
     whole = train(*WORDS, f"optimizer={optimizer}", name="whole")
     folder, kill_at = workdir / "outputs" / "killed", random.Random(os.urandom(8)).randrange(20, 350)

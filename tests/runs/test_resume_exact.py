@@ -1,12 +1,14 @@
 """A run that is interrupted and continued, or continues another run, equals the uninterrupted one."""
 
 import pytest
-from marks import slow
+from marks import of_extension, slow
 from run_folders import assert_same_state, rows, saved, summary
 from training_runs import DIGITS, Train, UserModule, interrupt_at, whole_and_resumed
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon", *slow("sgd", "lamb", "torch_muon", "lbfgs", "asgd")])
+@pytest.mark.parametrize(
+    "optimizer", ["adamw", *slow("sgd", "lbfgs", "asgd"), *of_extension("muon", *slow("lamb", "torch_muon"))]
+)
 @pytest.mark.parametrize("stop_at", [3, pytest.param(7, marks=pytest.mark.slow)])
 def test_an_interrupted_run_continues_exactly(
     train: Train, monkeypatch: pytest.MonkeyPatch, optimizer: str, stop_at: int

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from marks import slow
+from marks import of_extension, slow
 from run_folders import rows, summary
 from training_runs import Train
 
@@ -154,7 +154,7 @@ def test_a_kill_after_the_config_is_written_loses_no_stretch(
     assert summary(folder)["stretches"] == TWO
 
 
-@pytest.mark.parametrize("launcher", [*slow("basic"), "stacked"])
+@pytest.mark.parametrize("launcher", [*slow("basic"), *of_extension("stacked")])
 def test_a_finished_sweep_with_another_config_is_refused_and_a_longer_one_recorded(
     launcher: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from marks import of_extension
 from sweeps import SHORT, short_with_fault, sweep_table
 from training_runs import run_command
 
@@ -142,7 +143,7 @@ def test_an_error_of_a_sweep_is_told_if_a_word_makes_it_one(
     assert "bogus" in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("sweeper", ["grid", "study", "optuna"])
+@pytest.mark.parametrize("sweeper", ["grid", *of_extension("study", "optuna")])
 def test_the_grids_of_swept_options_are_not_dropped(
     sweeper: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from killing import differing, kill
+from marks import of_extension
 from processes import LONG, wait_for, wait_for_row
 from repository import ROOT
 from sweeps import started_runs
@@ -38,7 +39,7 @@ def test_a_killed_sweep_equals_one_that_was_not(workdir: Path, capfd: pytest.Cap
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["basic", "local", "ray"])
+@pytest.mark.parametrize("launcher", ["basic", *of_extension("local", "ray")])
 def test_a_sweep_waits_for_jobs_that_still_save(launcher: str, workdir: Path) -> None:
     """Only the process of the sweep is killed: its jobs save and end, and the same command continues them at once."""
     words = (*LONG, "duration=2000", "name=study", "seed=0,1", f"hydra/launcher={launcher}")
@@ -54,7 +55,7 @@ def test_a_sweep_waits_for_jobs_that_still_save(launcher: str, workdir: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["basic", "local", "slurm"])
+@pytest.mark.parametrize("launcher", ["basic", *of_extension("local", "slurm")])
 def test_a_sweep_killed_five_times_equals_one_that_was_not(
     launcher: str, workdir: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import of_extension
 from run_folders import assert_close_rows, rows, summary, weights
 from torch import Tensor
 from training_runs import Train, UserModule, whole_and_resumed
@@ -120,10 +121,11 @@ CASES: dict[str, Any] = {
     ),
     "task=two_models": (classes, (*MLP[:2], "model=two", "task=two_models"), "val/accuracy"),
 }
+TWO_MODELS = [case for case in CASES if "two_models" in case]
 RANDOM = ("task=two_models",)  # with random layers, which depend on the micro-batch
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*of_extension(*TWO_MODELS), *(c for c in CASES if c not in TWO_MODELS)])
 def test_a_task_trains_and_chooses(case: str, train: Train, user_module: UserModule) -> None:
     make, words, best = CASES[case]
     user_module("task_parts", PARTS)

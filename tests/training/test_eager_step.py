@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from configs import optimizer_node
+from marks import each
 from repository import options_of
 from torch import nn
 from torch.optim import Optimizer
@@ -30,7 +31,7 @@ def network(option: str) -> nn.Module:
     return nn.Embedding(4, 3, sparse=option == "sparse_adam")
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", each(OPTIONS, "optimizer"))
 @torch.compiler.set_stance("force_eager")  # kron compiles its update
 def test_it_computes_the_same_without_torch_s_wrapper(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other, calls = network(option), network(option), list[str]()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from marks import slow
+from marks import of_extension, slow
 from run_folders import assert_same_state, rows, summary, training, weights
 from training_runs import Train, train_in_child
 
@@ -42,7 +42,7 @@ def best_at(monkeypatch: pytest.MonkeyPatch, num_updates: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [(), *slow((("compile=aot_eager",),), (("precision=bf16", "optimizer=sgd"),))]
+    "words", [(), *slow(*of_extension((("compile=aot_eager",),)), (("precision=bf16", "optimizer=sgd"),))]
 )
 def test_the_test_is_of_the_best_checkpoint_and_changes_nothing_else(
     words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -95,7 +95,7 @@ def test_a_finished_run_is_tested_later(train: Train) -> None:
     ("words", "num_updates", "tested"),
     [
         (("patience=1",), 12, 8),  # it ends early
-        pytest.param(("hook=stop_at", "hooks.stop_at.metric='val/loss>=0'"), 4, 4, id="hook=stop_at"),
+        *of_extension((("hook=stop_at", "hooks.stop_at.metric='val/loss>=0'"), 4, 4)),
         (("eval_every=null", "best.metric=val/loss", "best.mode=min"), 12, 12),  # nothing is the best
         (("save_every=null",), 12, 12),  # the best one is not saved
     ],
@@ -119,7 +119,7 @@ def test_every_end_is_tested(
 
 @pytest.mark.slow
 @pytest.mark.extension
-@pytest.mark.parametrize("words", [(), ("parallel=fsdp",)])
+@pytest.mark.parametrize("words", [(), *of_extension((("parallel=fsdp",),))])
 def test_ranks_test_the_best_checkpoint_too(words: tuple[str, ...], train: Train, workdir: Path) -> None:
     settings = (*WORDS, "test_at_end=true", "micro_batch_size=32", "optimizer=sgd", "optimizer.lr=3",
                 "scheduler=constant")  # fmt: skip

@@ -89,6 +89,7 @@ def test_a_run_records_them_and_a_resumed_run_continues_them(
         assert f"gradients/{name}" in last
 
 
+@pytest.mark.extension
 def test_tensorboard_shows_them(train: Train) -> None:
     folder = train(*SHORT[:-1], "tracker=tensorboard", "model.hidden=[8]")
     accumulator = EventAccumulator(str(folder / "tensorboard"), {"histograms": 0}).Reload()

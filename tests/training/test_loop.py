@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import of_extension
 from run_folders import assert_same_state, rows, saved
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_runs import DIGITS, Train
@@ -117,7 +118,7 @@ class CountSyncs(TorchDispatchMode):
 
 
 # Optimizers like Adam read their own step counters, which are on the host.
-@pytest.mark.parametrize("optimizer", ["sgd", "lion"])
+@pytest.mark.parametrize("optimizer", ["sgd", *of_extension("lion")])
 def test_no_synchronisation_between_log_points(
     train: Train, monkeypatch: pytest.MonkeyPatch, optimizer: str
 ) -> None:

@@ -8,12 +8,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from marks import of_extension
 from processes import LONG, wait_for
 from run_folders import assert_close_rows, rows, summary
 from sweeps import FOUR_UPDATES, LAUNCHERS, sweep_table
 from training_runs import command, run_command
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("launcher", LAUNCHERS)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("launcher", ["basic", *of_extension(*[*LAUNCHERS][1:])]),
+]
 
 
 @pytest.fixture

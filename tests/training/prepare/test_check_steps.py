@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from configs import optimizer_node
+from marks import each
 from repository import options_of
 from torch import Tensor, nn
 from training_runs import Train
@@ -126,7 +127,7 @@ def moved(option: str, words: Sequence[str], weight: Tensor) -> Tensor:
     return weight.detach()
 
 
-@pytest.mark.parametrize("option", options_of("optimizer"))
+@pytest.mark.parametrize("option", each(options_of("optimizer"), "optimizer"))
 def test_complex_weights_move_as_pairs_of_real_numbers_or_are_refused(option: str) -> None:
     model, words = nn.Module(), ["optimizer.name=lamb"] if option == "timm" else []
     start = torch.randn(4, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))

@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 from limited_memory import LIMITED_RUN
-from marks import slow
+from marks import of_extension, slow
 from run_folders import assert_same_state, rows, weights
 from training_runs import Train, whole_and_resumed
 
@@ -94,9 +94,10 @@ def test_a_run_of_which_no_sample_fits_is_rejected(train: Train, capsys: pytest.
 @pytest.mark.parametrize(
     "words",
     [
-        # mixup rejects the odd size 9
-        pytest.param(("mixing=mixup", "global_batch_size=18"), marks=pytest.mark.extension),
-        ("compile=default", "compile.backend=eager", "compile.fullgraph=false"),
+        *of_extension(
+            (("mixing=mixup", "global_batch_size=18"),),  # mixup rejects the odd size 9
+            (("compile=default", "compile.backend=eager", "compile.fullgraph=false"),),
+        ),
         ("precision=fp16", "precision.init_scale=1024.0"),
     ],
 )

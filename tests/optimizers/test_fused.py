@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
-from hydrant.optimizers.kernels import EagerStep, step_fused
+from hydrant.optimizers.kernels import OptimizerStep, step_fused
 
 KINDS: dict[str, Callable[..., Optimizer]] = {
     "adam": lambda groups: Adam(groups, lr=0.1, weight_decay=0.1, fused=True),
@@ -90,7 +90,7 @@ def test_a_momentum_that_begins_later_is_torch_s() -> None:
 def check(kind: str, change: Callable[..., None]) -> None:
     """Make steps with and without it, with a change after the third one, and compare weights and states."""
     pairs = [build(kind) for _ in range(2)]
-    step = EagerStep(pairs[0][1])
+    step = OptimizerStep(pairs[0][1])
     for n in range(6):
         for (model, optimizer), apply in zip(pairs, (step, pairs[1][1].step), strict=True):
             torch.manual_seed(n)  # for the weights of a new group
@@ -107,7 +107,7 @@ def check(kind: str, change: Callable[..., None]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_torch_s_step_is_called_only_to_make_the_states(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = build(kind)
-    step, calls = EagerStep(optimizer), list[str]()
+    step, calls = OptimizerStep(optimizer), list[str]()
     init_group = optimizer._init_group  # type: ignore[attr-defined]
     monkeypatch.setattr(optimizer, "_init_group", lambda *args: (calls.append("torch"), init_group(*args))[1])
     for n in range(3):

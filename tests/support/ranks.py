@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from hydrant import cli
 from hydrant.data.splits import DataIdentity
 from hydrant.optimizers.ema import NoAveraging
-from hydrant.optimizers.kernels import Clipping, EagerStep
+from hydrant.optimizers.kernels import Clipping, OptimizerStep
 from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
@@ -54,7 +54,7 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
         fully_shard(task.model[0], mesh=mesh)
         fully_shard(task, mesh=mesh)
     main = torch.optim.AdamW(task.parameters(), lr=0.1)
-    entry = OptimizerEntry(main, EagerStep(main), Clipping(None, None, None))
+    entry = OptimizerEntry(main, OptimizerStep(main), Clipping(None, None, None))
     scaler: Any = SimpleNamespace(
         scales_loss=False, state_dict=lambda: {}, load_state_dict=lambda state: None
     )

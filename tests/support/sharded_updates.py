@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from hydrant.clock import Clock, Steps
 from hydrant.optimizers.ema import Ema
-from hydrant.optimizers.kernels import Clipping, EagerStep, with_fastest_kernel
+from hydrant.optimizers.kernels import Clipping, OptimizerStep, with_fastest_kernel
 from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.precision import Precision
 from hydrant.training.update import OptimizerEntry, Optimizers
@@ -48,7 +48,7 @@ class Case:
             self.ema.shard(partial(fully_shard, mesh=mesh))
         self.parameters = list(self.model.parameters())
         optimizer = with_fastest_kernel(partial(settings["optimizer"], lr=0.1))([{"params": self.parameters}])
-        entry = OptimizerEntry(optimizer, EagerStep(optimizer), Clipping(**settings.get("clipping", {})))
+        entry = OptimizerEntry(optimizer, OptimizerStep(optimizer), Clipping(**settings.get("clipping", {})))
         precision = Precision(
             torch.device("cpu"), autocast=None, scale_loss=settings.get("scale_loss", False), matmul="highest",
             parameters="float32", fp8=None, emulate=False, init_scale=4.0, growth_factor=2.0, backoff_factor=0.5,

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hydrant.config.instantiate import instantiate_node
-from hydrant.optimizers.kernels import EagerStep
+from hydrant.optimizers.kernels import OptimizerStep
 
 # The steps of LBFGS and SAM take a closure, and Prodigy has a hook that checks its groups.
 OTHERS = ("lbfgs", "sam", "prodigy")
@@ -37,7 +37,7 @@ def test_it_computes_the_same_without_torch_s_wrapper(option: str, monkeypatch: 
     one, other, calls = network(option), network(option), list[str]()
     optimizer, reference = (build(option, list(model.parameters())) for model in (one, other))
     monkeypatch.setattr(optimizer, "_optimizer_step_code", lambda: calls.append("wrapper"))
-    step = EagerStep(optimizer)
+    step = OptimizerStep(optimizer)
     for _ in range(5):
         for model, apply in ((one, step), (other, reference.step)):
             model.zero_grad()
@@ -102,7 +102,7 @@ def test_a_wrapper_or_hook_of_one_optimizer_is_called(
         disable_compilation(type(optimizer), monkeypatch)
     if not is_late:
         observe(optimizer, calls, monkeypatch)
-    step = EagerStep(optimizer)
+    step = OptimizerStep(optimizer)
     if is_late:
         step()
         observe(optimizer, calls, monkeypatch)
@@ -125,7 +125,7 @@ def test_the_wrapper_that_dynamo_puts_around_a_step_does_not_slow_it_down(
     monkeypatch.setattr(optimizer, "_optimizer_step_code", lambda: calls.append("torch's wrapper"))
     if not is_late:
         disable_compilation(type(optimizer), monkeypatch)
-    step = EagerStep(optimizer)
+    step = OptimizerStep(optimizer)
     if is_late:
         step()
         disable_compilation(type(optimizer), monkeypatch)
@@ -142,13 +142,13 @@ def test_a_step_that_somebody_compiled_is_called(monkeypatch: pytest.MonkeyPatch
     compiled: Any = torch.compile(type(optimizer).step, backend=backend)
     monkeypatch.setattr(type(optimizer), "step", compiled)
     monkeypatch.setattr(optimizer, "_optimizer_step_code", lambda: calls.append("torch's wrapper"))
-    EagerStep(optimizer)()
+    OptimizerStep(optimizer)()
     assert calls == ["torch's wrapper"]
 
 
 @pytest.mark.parametrize("register", [register_optimizer_step_pre_hook, register_optimizer_step_post_hook])
 def test_a_global_hook_is_called(register: Callable[..., Any]) -> None:
-    step, calls = EagerStep(build("adamw", [nn.Parameter(torch.zeros(1))])), list[str]()
+    step, calls = OptimizerStep(build("adamw", [nn.Parameter(torch.zeros(1))])), list[str]()
     handle = register(lambda *_: calls.append("observed"))
     step()
     handle.remove()
@@ -157,7 +157,7 @@ def test_a_global_hook_is_called(register: Callable[..., Any]) -> None:
 
 
 def test_a_profile_contains_the_step_of_an_optimizer() -> None:
-    step = EagerStep(build("adamw", [nn.Parameter(torch.zeros(1))]))
+    step = OptimizerStep(build("adamw", [nn.Parameter(torch.zeros(1))]))
     with torch.profiler.profile() as profiler:
         step()
     assert "Optimizer.step#AdamW.step" in {event.key for event in profiler.key_averages()}

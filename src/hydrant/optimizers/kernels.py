@@ -237,7 +237,7 @@ _CALLS: Mapping[type[Optimizer], Callable[..., partial[None]]] = {
 }
 
 
-class EagerStep:
+class OptimizerStep:
     """Calls `optimizer.step()`, or only the function inside torch's wrapper of it, or only its fused kernel.
 
     torch wraps every `Optimizer.step` to call hooks and to name the step in a profile, and sorts the weights before it
@@ -283,7 +283,7 @@ def _is_disabled_by_dynamo(step: Any) -> bool:
     """Return whether `step` is a wrapper of `torch.compiler.disable`.
 
     The first use of torch.compile in a process puts one around the step of SparseAdam and LBFGS. It only matters inside
-    compiled code, which never calls an EagerStep. functools.wraps copies its attributes to other wrappers, but only the
+    compiled code, which calls no OptimizerStep. functools.wraps copies its attributes to other wrappers, but only the
     original has its own id in them.
     """
     return (

@@ -16,6 +16,8 @@ from hydrant.schedules import GroupSchedule, Plateau, Schedule
 AnySchedule = Schedule | Plateau | GroupSchedule
 Schedules = Mapping[str, Mapping[str, AnySchedule]]  # by optimizer and field
 _RatioAndBase = tuple[Callable[[int], float], float]
+FieldKey = tuple[str, int, str]
+"""The name of an optimizer, the position of a param group, and its field: `("main", 0, "lr")`."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,7 @@ class FieldSchedules:
     """
 
     def __init__(self, optimizers: Mapping[str, Optimizer], schedules: Schedules) -> None:
-        self.fields: dict[str, ScheduledField] = {}
-        """The scheduled fields by `optimizer.group.field`, with the group's position: `main.0.lr`."""
+        self.fields: dict[FieldKey, ScheduledField] = {}
         self._plateaus: dict[str, Plateau] = {}
         for name, optimizer in optimizers.items():
             by_field = schedules.get(name, {})
@@ -90,7 +91,7 @@ class FieldSchedules:
             raise ConfigError(schedule_key, f"{kind} has no number {wanted!r} to schedule", remedy=remedy)
         for n in chosen:
             for field, (ratio, base) in written[n].items():
-                key, separate = f"{name}.{n}.{field}", f"{groups[n].get('pattern')}/{configured_as}"
+                key, separate = (name, n, field), f"{groups[n].get('pattern')}/{configured_as}"
                 if key not in self.fields:
                     metric = _metric_name(name, groups, n, field)
                     self.fields[key] = ScheduledField(optimizer, n, field, ratio, base, metric, configured_as)
@@ -103,8 +104,8 @@ class FieldSchedules:
         Raises:
             ConfigError: a value is not a finite number or cannot be computed, or a learning rate is negative.
         """
-        for key, field in self.fields.items():
-            schedule_key = config_key(key.partition(".")[0], field.configured_as)
+        for (optimizer, _, _), field in self.fields.items():
+            schedule_key = config_key(optimizer, field.configured_as)
             for update in range(0, total_updates, max(total_updates // 2000, 1)):
                 try:
                     value = field.value(update)
@@ -118,8 +119,7 @@ class FieldSchedules:
 
     def of(self, optimizer: str) -> list[str]:
         """Return the scheduled fields of a named optimizer, of any of its groups."""
-        fields = (field.name for key, field in self.fields.items() if key.startswith(f"{optimizer}."))
-        return list(dict.fromkeys(fields))
+        return list(dict.fromkeys(field for name, _, field in self.fields if name == optimizer))
 
     def write(self, num_updates: int) -> None:
         """Write every field for the update after `num_updates` completed ones."""
@@ -138,10 +138,10 @@ class FieldSchedules:
         pure = [key for key, field in self.fields.items() if not isinstance(field.ratio, Plateau)]
         return self._named(pure, updates)
 
-    def _named(self, keys: Iterable[str], updates: Sequence[int]) -> dict[str, list[float]]:
+    def _named(self, keys: Iterable[FieldKey], updates: Sequence[int]) -> dict[str, list[float]]:
         values, rates = dict[str, list[float]](), dict[str, list[list[float]]]()
         for key in keys:
-            field, shared = self.fields[key], f"{metric_prefix(key.partition('.')[0])}lr"
+            field, shared = self.fields[key], f"{metric_prefix(key[0])}lr"
             values[field.metric] = [field.value(n) for n in updates]
             group = field.optimizer.param_groups[field.group_idx]
             is_one_of_several = field.name == "lr" and field.metric != shared

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome
-from hydrant.optimizers.kernels import EagerStep
+from hydrant.optimizers.kernels import OptimizerStep
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
 
@@ -136,9 +136,9 @@ class Compilation:
         """Return the outcome of a batch in evaluation."""
         return task(batch)
 
-    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> EagerStep:
+    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> OptimizerStep:
         """Return the step of an optimizer. `scheduled`: the fields of its groups that change during the run."""
-        return EagerStep(optimizer, scheduled)
+        return OptimizerStep(optimizer, scheduled)
 
     def check_recompiles(self, num_updates: int, *, is_planned: bool = False) -> None:
         """Log recompilations since the last call.

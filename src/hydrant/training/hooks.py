@@ -1,4 +1,4 @@
-"""Hooks: objects of the user that the training loop calls; what listens to a run; what they log; and no profiler."""
+"""Hooks: objects of the user that the training loop calls; what listens to a run; what they log; profilers."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -205,13 +205,10 @@ def as_draw(picture: Any) -> Draw:
 Phase = Literal["data_wait", "forward", "backward", "optimizer", "log", "evaluation", "checkpoint", "other"]
 
 
-class NoProfiler:
-    """Profiles a window of the updates of a run; this one nothing. Built as `profiler(device, clock)`."""
+class Profiler:
+    """Profiles a window of the updates of a run. Built as `profiler(device, clock)`."""
 
     is_on = False
-
-    def __init__(self, device: torch.device, clock: Clock) -> None:
-        del device, clock
 
     def record(
         self, folder: Path, num_updates: int, on_file: Callable[[Path], None]
@@ -230,3 +227,10 @@ class NoProfiler:
 
     def advance(self) -> None:
         """Mark the end of an update, including its logging, evaluation and checkpoint."""
+
+
+class NoProfiler(Profiler):
+    """Profiles nothing."""
+
+    def __init__(self, device: torch.device, clock: Clock) -> None:
+        del device, clock

@@ -29,7 +29,7 @@ from hydrant.training.compilation import Compilation
 from hydrant.training.distributed.ddp import Collective, RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
-from hydrant.training.hooks import HookLog, Hooks, MediaLogger, NoProfiler, Phase
+from hydrant.training.hooks import HookLog, Hooks, MediaLogger, Phase, Profiler
 from hydrant.training.metrics import Meter, Pace, plain_name
 from hydrant.training.precision import Precision
 from hydrant.training.update import Optimizers
@@ -105,7 +105,7 @@ class Plan:
     parallel: Parallel
     averaging: Averaging
     mixing: Mixing
-    profiler: NoProfiler
+    profiler: Profiler
     hooks: Hooks
     eval_metrics: frozenset[str]  # the metrics that evaluations give, such as val/accuracy
     optimizers: Optimizers  # over the task on the host, to check and show their groups and schedules
@@ -133,21 +133,21 @@ class Plan:
 
     def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
         """Return the value of every scheduled field in each of these updates, by `optimizer.group.field`."""
-        return {key: [f.value(n) for n in updates] for key, f in self.optimizers.schedules.fields.items()}
+        fields = self.optimizers.schedules.fields.items()
+        return {f"{name}.{n}.{f.name}": list(map(f.value, updates)) for (name, n, _), f in fields}
 
     def schedule_curves(
         self, updates: Sequence[int]
     ) -> dict[str, dict[str, tuple[Sequence[int], Sequence[float]]]]:
-        """Return `updates` and `schedule_values` by field, such as `lr` or `critic.lr`, and by parameter group.
+        """Return `updates` and the values in them by field, such as `lr` or `critic.lr`, and by parameter group.
 
         Groups with the same values have one curve, named for them; the name is "" if these are all groups.
         """
         groups_of = dict[str, dict[tuple[float, ...], list[str]]]()
-        for key, curve in self.schedule_values(updates).items():
-            optimizer, group_idx, field = key.split(".", 2)
-            group = self.optimizers.entries[optimizer].optimizer.param_groups[int(group_idx)]
-            name = field if optimizer == "main" else f"{optimizer}.{field}"
-            names = groups_of.setdefault(name, {}).setdefault(tuple(curve), [])
+        for (optimizer, group_idx, _), scheduled in self.optimizers.schedules.fields.items():
+            group = scheduled.optimizer.param_groups[group_idx]
+            name = scheduled.name if optimizer == "main" else f"{optimizer}.{scheduled.name}"
+            names = groups_of.setdefault(name, {}).setdefault(tuple(map(scheduled.value, updates)), [])
             names.append(str(group.get("name", group_idx)))
         return {
             name: {

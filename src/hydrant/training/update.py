@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from hydrant.batch import AllReduce, Outcome, mean_loss
 from hydrant.errors import ConfigError
 from hydrant.optimizers import kernels
-from hydrant.optimizers.kernels import Clipping, EagerStep, gradient_norm, local_gradients
+from hydrant.optimizers.kernels import Clipping, OptimizerStep, gradient_norm, local_gradients
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
 from hydrant.training.precision import Precision
 
@@ -48,7 +48,7 @@ class OptimizerEntry:
     """
 
     optimizer: Optimizer
-    step: EagerStep  # eager or compiled
+    step: OptimizerStep  # eager or compiled
     clipping: Clipping
     losses: Sequence[str] | None = None
 

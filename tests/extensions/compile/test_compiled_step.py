@@ -24,7 +24,7 @@ from hydrant import cli
 from hydrant.config.instantiate import instantiate_node
 from hydrant.extensions.compile.compiled_step import COMPILED as COMPILED_OPTIMIZERS
 from hydrant.extensions.compile.compiled_step import NUM_WARMUP_CALLS, compile_step, optimizer_name, why_eager
-from hydrant.optimizers.kernels import EagerStep
+from hydrant.optimizers.kernels import OptimizerStep
 from hydrant.optimizers.scheduled_fields import ScheduledField
 
 UPDATES = 8
@@ -69,7 +69,7 @@ def optimizer_over(net: Any, name: str, *more: str) -> Any:
 
 
 def advance(
-    net: Any, optimizer: Any, field: str, step: EagerStep, first: int = 0, last: int = UPDATES
+    net: Any, optimizer: Any, field: str, step: OptimizerStep, first: int = 0, last: int = UPDATES
 ) -> list[int]:
     """Take steps `first` to `last` with scheduled lr and field; return the number of graphs after each step."""
     num_graphs = []
@@ -94,7 +94,7 @@ def check_cell(name: str, field: str, backend: str) -> None:
     plain, net = model(), model()
     eager, optimizer = optimizer_over(plain, name), optimizer_over(net, name)
     scheduled = {"lr", field}
-    advance(plain, eager, field, EagerStep(eager))
+    advance(plain, eager, field, OptimizerStep(eager))
     counters.clear()
     step = compile_step(optimizer, scheduled, {"backend": backend})
     num_graphs = advance(net, optimizer, field, step, 0, 4)
@@ -140,7 +140,7 @@ def test_a_step_documented_as_eager_logs_why(
     name: str, field: str, logged_warnings: Callable[[], list[str]]
 ) -> None:
     step = compile_step(optimizer_over(model(), name), {"lr", field}, {"backend": "aot_eager"})
-    assert isinstance(step, EagerStep)
+    assert isinstance(step, OptimizerStep)
     [warning] = logged_warnings()
     assert re.fullmatch(r"the step of \w+ stays eager: .*", warning)
 
@@ -174,7 +174,7 @@ def graphs_of(name: str, decay: float, lr: float) -> tuple[list[str], dict[str, 
     return graphs, dict(net.state_dict())
 
 
-def advance_by_hand(net: Any, optimizer: Any, step: EagerStep, lr: float) -> None:
+def advance_by_hand(net: Any, optimizer: Any, step: OptimizerStep, lr: float) -> None:
     """Take five steps with scheduled lr."""
     for n in range(5):
         for group_idx in range(len(optimizer.param_groups)):
@@ -200,7 +200,7 @@ def test_the_code_contains_neither_lr_nor_weight_decay(name: str) -> None:
         group["lr"] = 3e-3
         if "weight_decay" in group:
             group["weight_decay"] = 0.25
-    advance_by_hand(plain, eager, EagerStep(eager), 3e-3)
+    advance_by_hand(plain, eager, OptimizerStep(eager), 3e-3)
     tolerance = 2e-3 if name in LOOSE else 1e-5
     for key, value in plain.state_dict().items():
         torch.testing.assert_close(compiled_weights[key], value, rtol=0, atol=tolerance)
@@ -224,7 +224,7 @@ def test_the_code_contains_neither_lr_nor_weight_decay(name: str) -> None:
 def test_every_kind_of_weight_decay_equals_the_eager_one(name: str, words: list[str]) -> None:
     plain, net = model(), model()
     eager, compiled = (optimizer_over(m, name, "optimizer.weight_decay=0.1", *words) for m in (plain, net))
-    advance_by_hand(plain, eager, EagerStep(eager), 1e-2)
+    advance_by_hand(plain, eager, OptimizerStep(eager), 1e-2)
     advance_by_hand(net, compiled, compile_step(compiled, {"lr"}, {"backend": "eager"}), 1e-2)
     tolerance = 2e-3 if name in LOOSE else 1e-6
     for one, other in zip(net.parameters(), plain.parameters(), strict=True):

@@ -21,7 +21,7 @@ from training_runs import run_command, train_in_child
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.extensions.optimizers.split_step import SplitStep, assign
-from hydrant.optimizers.kernels import EagerStep
+from hydrant.optimizers.kernels import OptimizerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.prepare.build_optimizers import check_split_steps, split_steps
 
@@ -49,8 +49,8 @@ class Case:
         self.parameters.append(nn.Parameter(torch.ones(3, 3)))  # has never a gradient
         groups = [{"params": self.parameters[:3]}, {"params": self.parameters[3:], "lr": 0.3}]
         self.optimizer: Optimizer = instantiate_node({**node, "lr": 0.1, "weight_decay": 0.1})(groups)
-        self.step: EagerStep = (
-            EagerStep(self.optimizer) if world is None else SplitStep(self.optimizer, world)
+        self.step: OptimizerStep = (
+            OptimizerStep(self.optimizer) if world is None else SplitStep(self.optimizer, world)
         )
 
     def update(self, num_updates: int) -> None:
@@ -164,7 +164,7 @@ def test_ranks_have_about_the_same_work() -> None:
 def test_an_optimizer_without_matrices_is_not_split() -> None:
     adamw = torch.optim.AdamW([nn.Parameter(torch.ones(4, 4))])
     world = World(0, 0, 2, torch.device("cpu"))
-    assert type(split_steps(lambda o, _: EagerStep(o), world)(adamw, ())) is EagerStep
+    assert type(split_steps(lambda o, _: OptimizerStep(o), world)(adamw, ())) is OptimizerStep
     with pytest.raises(ConfigError, match=r"parallel\.split_muon.*use false"):
         check_split_steps([adamw], compiles_steps=False)
 

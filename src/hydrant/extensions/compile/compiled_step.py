@@ -22,7 +22,7 @@ from torch._dynamo.utils import counters
 from torch.optim import Optimizer
 
 from hydrant.errors import log
-from hydrant.optimizers.kernels import EagerStep
+from hydrant.optimizers.kernels import OptimizerStep
 from hydrant.optimizers.scheduled_fields import get_field, set_field
 
 BETAS = ("betas.0", "betas.1")
@@ -202,7 +202,7 @@ def compile_step(
     scheduled: Collection[str],
     arguments: Mapping[str, Any],
     hyperparameters: Hyperparameters = "tensors",
-) -> EagerStep:
+) -> OptimizerStep:
     """Return the compiled step of an optimizer, or log why it stays eager and return the eager one.
 
     Args:
@@ -215,12 +215,12 @@ def compile_step(
     obstacle = why_eager(optimizer, scheduled, as_tensors=as_tensors)
     if obstacle is not None:
         log.warning("the step of %s stays eager: %s", type(optimizer).__name__, obstacle)
-        return EagerStep(optimizer)
+        return OptimizerStep(optimizer)
     log.info("the step of %s is compiled", type(optimizer).__name__)
     return CompiledStep(optimizer, scheduled, arguments, as_tensors=as_tensors)
 
 
-class CompiledStep(EagerStep):
+class CompiledStep(OptimizerStep):
     """Runs the step of an optimizer as one compiled graph.
 
     The first step of a run is eager and takes numbers, because it creates the optimizer's state. With tensors, if a

@@ -21,7 +21,7 @@ from hydrant.extensions.compile import checks
 from hydrant.extensions.compile.compiled_step import CompiledStep, Hyperparameters, compile_step
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.models import repeated_blocks
-from hydrant.optimizers.kernels import EagerStep
+from hydrant.optimizers.kernels import OptimizerStep
 from hydrant.training.compilation import Compilation, CompileReport, Gradients, Incident
 from hydrant.training.costs import is_out_of_memory, reset_peak_memory
 from hydrant.training.distributed.ddp import Collective
@@ -283,9 +283,9 @@ class Compile(Compilation):
         self._evaluated.add(id(task.model))
         return outcome
 
-    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> EagerStep:
+    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> OptimizerStep:
         if not self.compiles_steps:
-            return EagerStep(optimizer)
+            return OptimizerStep(optimizer)
         arguments = {k: v for k, v in self._arguments.items() if k in ("backend", "mode", "options")}
         step = compile_step(optimizer, scheduled, arguments, self._hyperparameters)
         if isinstance(step, CompiledStep):

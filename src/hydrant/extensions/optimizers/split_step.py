@@ -10,17 +10,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hydrant.optimizers.kernels import EagerStep
+from hydrant.optimizers.kernels import OptimizerStep
 from hydrant.training.distributed.world import World
 
 _MOMENTUM = "momentum_buffer"
 """The state key that these optimizers have for matrices only."""
 
 
-class SplitStep(EagerStep):
+class SplitStep(OptimizerStep):
     """Each rank updates its share of the matrices, and receives the others. All ranks update the other weights.
 
-    The result is bit for bit that of `EagerStep`, if all ranks have the same gradients. Each rank also advances the
+    The result is bit for bit that of `OptimizerStep`, if all ranks have the same gradients. Each rank also advances the
     momentum of the matrices that it receives, which costs little. So the state of each rank is complete, and
     checkpoints are those of a step that is not split. The first update of a matrix makes its state, so all ranks make
     it.

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError, log, log_errors
 from hydrant.terminal.text import align_columns
-from hydrant.training.hooks import NoProfiler, Phase
+from hydrant.training.hooks import Phase, Profiler
 
 PHASES: tuple[str, ...] = typing.get_args(Phase)
 
@@ -63,7 +63,7 @@ def phase_table(events: Iterable[FunctionEvent], num_updates: int) -> str:
 _MAX_ALLOCATIONS = 100_000  # the snapshot holds the newest ones
 
 
-class TorchProfiler(NoProfiler):
+class TorchProfiler(Profiler):
     """Profiles a window of updates.
 
     The window is counted from the first update of the process, also after a resume, because every process has to

@@ -298,10 +298,9 @@ class StackedSteps:
     def _scheduled(self, name: str, num_updates: int) -> list[dict[str, Sequence[float]]]:
         """Return the values of the scheduled fields of each group of an optimizer, for every lane."""
         numbers: list[dict[str, Sequence[float]]] = [{} for _ in self._tensors.weights[name]]
-        for key, values in self._fields.items():
-            optimizer, position, field = key.split(".", 2)
+        for (optimizer, position, field), values in self._fields.items():
             if optimizer == name:
-                numbers[int(position)][field] = values(num_updates)
+                numbers[position][field] = values(num_updates)
         return numbers
 
 

@@ -31,7 +31,7 @@ from hydrant.training.compilation import Compilation
 from hydrant.training.costs import keep_freed_memory, reset_peak_memory
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
-from hydrant.training.hooks import Hooks, NoProfiler, check_methods
+from hydrant.training.hooks import Hooks, Profiler, check_methods
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
@@ -114,7 +114,7 @@ def _prepare(
     )
     hooks = make_hooks(config["hooks"])
     intervals = make_intervals(config, clock, hooks)
-    profiler: NoProfiler = instantiate(config, "profiler", world.device, clock)
+    profiler: Profiler = instantiate(config, "profiler", world.device, clock)
     schedules = build_optimizers.make_schedules(config, clock)
     precision.check_fits(task)
     compilation.check_fits(task, dry.collectives)

@@ -19,7 +19,7 @@ from hydrant.config.instantiate import as_config_error, awaits_optimizer, check_
 from hydrant.errors import ConfigError, check_known, first_line, prefix_error_keys
 from hydrant.installation import entry_points
 from hydrant.optimizers import kernels, scheduled_fields
-from hydrant.optimizers.kernels import Clipping, EagerStep
+from hydrant.optimizers.kernels import Clipping, OptimizerStep
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
 from hydrant.safety.targets import locate
 from hydrant.schedules import Schedule
@@ -31,7 +31,7 @@ from hydrant.training.precision import Precision
 from hydrant.training.trainer import Plan
 from hydrant.training.update import OptimizerEntry, Optimizers
 
-MakeStep = Callable[[Optimizer, Collection[str]], EagerStep]
+MakeStep = Callable[[Optimizer, Collection[str]], OptimizerStep]
 """Returns the step of an optimizer, given its scheduled fields."""
 
 
@@ -95,7 +95,7 @@ def make_optimizers(
     schedules: scheduled_fields.Schedules,
     precision: Precision,
     compilation: Compilation,
-    make_step: MakeStep = EagerStep,
+    make_step: MakeStep = OptimizerStep,
 ) -> Optimizers:
     """Build the optimizers over the present parameters of a task.
 

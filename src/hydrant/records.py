@@ -266,7 +266,7 @@ class PlannedJob(Record, omit_defaults=True):
     machine: str = ""
 
 
-class Plan(Record):
+class SweepPlan(Record):
     """sweep.json: the jobs of a sweep, written before the first one starts.
 
     Attributes:

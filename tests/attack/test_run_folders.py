@@ -26,7 +26,7 @@ from tiny_runs import TINY
 from hydrant import cli
 from hydrant.commands import registry
 from hydrant.errors import RecordError
-from hydrant.records import Plan, PlannedJob
+from hydrant.records import PlannedJob, SweepPlan
 from hydrant.sweeps.plan import write_plan
 
 FILES = {"summary.json": "json", "config.yaml": "yaml", "metrics.jsonl": "lines", "schedule.json": "json",
@@ -74,7 +74,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sweep(trained: Path, workdir: Path) -> Path:
     """A sweep of these runs."""
     sweep = shutil.copytree(trained, workdir / "study", symlinks=True)
-    write_plan(sweep, Plan(1.0, [PlannedJob(name, ["seed=0"]) for name in ("victim", "other")]))
+    write_plan(sweep, SweepPlan(1.0, [PlannedJob(name, ["seed=0"]) for name in ("victim", "other")]))
     return sweep
 
 

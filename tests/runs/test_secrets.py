@@ -14,7 +14,7 @@ from sweeps import LAUNCHERS
 from training_runs import Train, UserModule, command
 
 from hydrant import cli
-from hydrant.records import Plan, PlannedJob
+from hydrant.records import PlannedJob, SweepPlan
 from hydrant.sweeps.plan import write_plan
 from hydrant.terminal.console import say
 
@@ -111,7 +111,7 @@ def test_printed_text_contains_no_secret(
     monkeypatch.setenv("HF_TOKEN", VARIABLES["HF_TOKEN"])
     say(f"  python train.py +tracker.tags=[{VARIABLES['HF_TOKEN']}] +data.api_key={GIVEN_SECRETS['key']}")
     assert capsys.readouterr().out == "  python train.py +tracker.tags=[***] +data.api_key=***\n"
-    write_plan(tmp_path, Plan(0.0, [PlannedJob("job", ["+data.api_key=***"])]))
+    write_plan(tmp_path, SweepPlan(0.0, [PlannedJob("job", ["+data.api_key=***"])]))
     assert cli.main(["status", str(tmp_path), "--json"]) == 0
     ((job,),) = json.loads(capsys.readouterr().out)["folders"].values()
     assert job["choices"] == {"data.api_key": "***"}

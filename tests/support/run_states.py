@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hydrant.records import Plan, PlannedJob
+from hydrant.records import PlannedJob, SweepPlan
 from hydrant.sweeps.plan import write_plan
 
 
@@ -46,5 +46,5 @@ def sweep_in_all_states(folder: Path) -> Path:
     # The clock was set back after the sweep had begun, so times alone do not tell what was recorded before.
     os.utime(folder / "before" / "summary.json", (began + 50, began + 50))
     os.utime(folder / "failed" / "summary.json", (began - 50, began - 50))
-    write_plan(folder, Plan(began, jobs))
+    write_plan(folder, SweepPlan(began, jobs))
     return folder

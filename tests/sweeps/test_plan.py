@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hydrant.errors import ConfigError
-from hydrant.records import Plan
+from hydrant.records import SweepPlan
 from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN, SWEEP_TABLE
 from hydrant.sweeps.grid import Sweep
 from hydrant.sweeps.plan import SweepFiles, write_plan
@@ -23,7 +23,7 @@ def test_a_sweep_replaces_no_file_of_the_user(name: str, tmp_path: Path) -> None
 
 def test_a_sweep_replaces_what_an_earlier_start_of_it_wrote(tmp_path: Path) -> None:
     SweepFiles(tmp_path).check_replaced()
-    write_plan(tmp_path, Plan(time.time(), []))
+    write_plan(tmp_path, SweepPlan(time.time(), []))
     (tmp_path / SWEEP_TABLE).touch()
     SweepFiles(tmp_path).check_replaced()
     (tmp_path / SWEEP_PLAN).write_text("{")  # damaged; the same command writes it again

@@ -19,7 +19,7 @@ from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.records import Plan, PlannedJob
+from hydrant.records import PlannedJob, SweepPlan
 from hydrant.sweeps import grid
 from hydrant.sweeps.plan import write_plan
 from hydrant.sweeps.preflight import config_error, prepare_all, trained_elsewhere
@@ -137,7 +137,7 @@ def test_keys_that_change_no_result_do_not_rename_runs(
     write_run(study / "seed-0", "seed=0", "name=study", status="finished")
     for tracker in ("local", "tensorboard"):
         write_run(study / f"seed-0_tracker-{tracker}", "seed=0", f"tracker={tracker}", status="finished")
-    write_plan(study, Plan(1.0, [PlannedJob(f"seed-{n}", [f"seed={n}"]) for n in range(3)]))
+    write_plan(study, SweepPlan(1.0, [PlannedJob(f"seed-{n}", [f"seed={n}"]) for n in range(3)]))
     base = ("train", "-m", "name=study", "seed=0")
     assert cli.main([*base, "tracker=local", "keep_last=5", "resume_strict=false"]) == 0
     first = capsys.readouterr().out.splitlines()[0]

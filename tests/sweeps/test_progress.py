@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from run_states import sweep_in_all_states
 
-from hydrant.records import Plan, PlannedJob
+from hydrant.records import PlannedJob, SweepPlan
 from hydrant.runs import lock
 from hydrant.runs.lock import shared, this_machine
 from hydrant.sweeps.grid import Sweep
@@ -77,14 +77,14 @@ def test_the_jobs_of_a_killed_command_are_not_queued_beside_one_that_lives(tmp_p
         PlannedJob(name, [f"seed={n}"], pid=pid, machine=machine)
         for n, (name, (pid, machine)) in enumerate(pids.items())
     ]
-    write_plan(tmp_path, Plan(1.0, jobs))
+    write_plan(tmp_path, SweepPlan(1.0, jobs))
     with shared(tmp_path):
         states = {run.run: run.state for run in sweep_progress(tmp_path)}
     assert states == {"mine": "queued", "killed": "not started", "elsewhere": "queued", "old": "queued"}
-    write_plan(tmp_path, Plan(1.0, jobs, queues=["my_package.Queue"]))
+    write_plan(tmp_path, SweepPlan(1.0, jobs, queues=["my_package.Queue"]))
     with shared(tmp_path):
         assert [run.state for run in sweep_progress(tmp_path)][1] == "queued", "a queue may start it"
-    write_plan(tmp_path, Plan(1.0, jobs))
+    write_plan(tmp_path, SweepPlan(1.0, jobs))
     (tmp_path / "sweep.json").write_text((tmp_path / "sweep.json").read_text().replace(str(ended), "9" * 17))
     with shared(tmp_path):
         assert [run.state for run in sweep_progress(tmp_path)][1] == "not started"
@@ -95,7 +95,7 @@ def test_a_job_stays_queued_if_its_command_may_be_in_another_container(
 ) -> None:
     """No process is found that works at the sweep, and the number of one in another container says nothing here."""
     monkeypatch.setattr(lock, "_PROC", tmp_path / "no_proc")
-    write_plan(tmp_path, Plan(1.0, [PlannedJob("job", [], pid=2**22 + 1, machine=this_machine())]))
+    write_plan(tmp_path, SweepPlan(1.0, [PlannedJob("job", [], pid=2**22 + 1, machine=this_machine())]))
     with shared(tmp_path):
         assert [run.state for run in sweep_progress(tmp_path)] == ["queued"]
 

@@ -176,10 +176,10 @@ def _plain(plan: Plan, cost: Cost, max_points: float) -> dict[str, Any]:
         "num_samples": {name: split.source.num_samples for name, split in plan.splits.items()},
         "num_parameters": total,
         "num_trained_parameters": trained,
-        "flops_per_sample": plan.flops_per_sample,
+        "flops_per_sample": plan.flops.per_sample,
         "weights_gib": sum(p.numel() * p.element_size() for p in parameters) / _GIB,
         "gradients_gib": sum(p.numel() * p.element_size() for p in parameters if p.requires_grad) / _GIB,
-        "warnings": [plan.uncounted] if plan.uncounted else [],
+        "warnings": [plan.flops.uncounted] if plan.flops.uncounted else [],
         "time": cost,
         "groups": _groups(plan),
         "updates": updates,
@@ -205,9 +205,9 @@ def _print_plan(plan: Plan) -> None:
     say(f"samples      {', '.join(f'{count:,} {purpose}' for purpose, count in samples.items())}")
     say(f"micro-batch  {micro_batches}{limit}")
     say(f"model        {total:,} parameters, {trained:,} trained")
-    say(f"cost         {plan.flops_per_sample:,} FLOPs per sample to evaluate, about 3 times that to train")
-    if plan.uncounted:
-        say(f"             {plan.uncounted}")
+    say(f"cost         {plan.flops.per_sample:,} FLOPs per sample to evaluate, about 3 times that to train")
+    if plan.flops.uncounted:
+        say(f"             {plan.flops.uncounted}")
     for group in _groups(plan):
         values = ", ".join(f"{name} {value:g}" for name, value in group.values.items())
         say(f"group        {group.group} ({group.name}): {group.num_parameters:,} parameters; {values}")

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -27,6 +27,8 @@ from hydrant.files.read_file import check_plain
 from hydrant.installation import entry_points
 from hydrant.safety.targets import check_targets, exporting_packages, lies_under, locate, with_own_packages
 from hydrant.safety.trust import check_consent, keys_set_by, working_project
+
+T = TypeVar("T")
 
 _EXAMPLES = {"hooks.freeze.stages": "'hooks.freeze.stages=[{match: backbone, until: 2ep}]'"}
 """Examples of overrides for keys without a default whose values have a special form."""
@@ -305,26 +307,26 @@ def check_receiver(config: DictConfig, words: Iterable[str]) -> None:
         raise ConfigError(key, f"a config file sends the results to {shown(receiver)}", remedy=remedy)
 
 
-def class_of(path: str, key: str, kind: str, *methods: str) -> Any:
-    """Return the class that a checked path names, as a sweeper or a launcher with these methods.
+def class_of(path: str, key: str, kind: str, base: type[T]) -> type[T]:
+    """Return the class that a checked path names: as a sweeper or a launcher, it extends `base`.
 
     Raises:
         ConfigError: it is none, or the package of its name only imports it from elsewhere.
     """
     target: Any = locate(path, f"{key}._target_")
     is_own = inspect.isclass(target) and target.__module__.partition(".")[0] == path.partition(".")[0]
-    if not (is_own and all(hasattr(target, name) for name in methods)):
+    if not (is_own and issubclass(target, base)):
         raise ConfigError(f"{key}._target_", f"{path} is no {kind}")
     return target
 
 
-def built(node: Mapping[str, Any], key: str, kind: str, *methods: str) -> Any:
-    """Return the object of a checked node that names a class with these methods.
+def built(node: Mapping[str, Any], key: str, kind: str, base: type[T]) -> T:
+    """Return the object of a checked node that names a class that extends `base`.
 
     Raises:
         ConfigError: the class takes other arguments, or refuses them.
     """
-    target = class_of(str(node["_target_"]), key, kind, *methods)
+    target = class_of(str(node["_target_"]), key, kind, base)
     check_arguments(key, node)
     with as_config_error(key, node):
         return target(**{name: value for name, value in node.items() if name != "_target_"})

@@ -323,8 +323,8 @@ class Session:
         plan, state = self._plan, self._state
         if self._world.is_rank_zero:
             plan.hooks.call("on_prepared", self._reporter)
-            if plan.uncounted:
-                log.warning("%s", plan.uncounted)
+            if plan.flops.uncounted:
+                log.warning("%s", plan.flops.uncounted)
         with self._checkpoints:
             if (prepare_files := self._plan.data.before_training) is not None:
                 prepare_files()

@@ -99,7 +99,7 @@ class RunReporter(RunLogger, Rows):
                 **self.trackers.recorded(),
                 num_parameters=count_parameters(plan.task)[0],
                 num_samples=plan.identity.samples,
-                flops_per_sample=plan.flops_per_sample,
+                flops_per_sample=plan.flops.per_sample,
                 error=None,
                 **({"loss_of_batch": plan.splits[VAL].batch_size} if plan.task.loss_of_batch else {}),
                 **({"trial": to_builtins(trial)} if trial else {}),
@@ -385,9 +385,9 @@ def training_seconds(rows: Sequence[Mapping[str, Any]], after: int = 0) -> float
 
 def _model_flops_utilization(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
     peak, rate = peak_flops(plan.world.device), row.get("perf/samples_per_second")
-    if peak is None or rate is None or not plan.flops_per_sample:
+    if peak is None or rate is None or not plan.flops.per_sample:
         return {}
-    return {"perf/mfu": 3 * plan.flops_per_sample * rate / plan.world.world_size / peak}
+    return {"perf/mfu": 3 * plan.flops.per_sample * rate / plan.world.world_size / peak}
 
 
 def batch_sizes_text(plan: Plan) -> str:

@@ -473,7 +473,7 @@ def sweeper_of(context: Context) -> GridSweeper:
     """
     with hydra_settings(context.config.hydra):
         node = _resolved(context.config.hydra.sweeper, _KEY)
-    return built({"context": context, **node}, _KEY, "sweeper", "run", "_overrides")
+    return built({"context": context, **node}, _KEY, "sweeper", GridSweeper)
 
 
 def _resolved(node: DictConfig | None, key: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from hydrant.errors import ConfigError, RecordError
 from hydrant.files.on_disk import as_csv, locked, open_regular, replace_file, write_json
 from hydrant.files.read_file import read_json
 from hydrant.files.redaction import redacted
-from hydrant.records import Command, Plan, PlannedJob, RunProgress
+from hydrant.records import Command, PlannedJob, RunProgress, SweepPlan
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
 from hydrant.runs.lock import is_held, is_in_use, locking_process, locks, note_no_lock, shared, this_machine
@@ -52,7 +52,7 @@ def named_command(sweep: Path) -> Generator[None]:
         yield
 
 
-def write_plan(sweep: Path, plan: Plan) -> None:
+def write_plan(sweep: Path, plan: SweepPlan) -> None:
     """Write `sweep.json`, without secrets, for the sweep of this process."""
     here = this_machine()
     jobs = [
@@ -69,30 +69,30 @@ def write_plan(sweep: Path, plan: Plan) -> None:
     write_json(sweep / run_folder.SWEEP_PLAN, to_builtins(plan))
 
 
-def read_plan(sweep: Path) -> Plan:
+def read_plan(sweep: Path) -> SweepPlan:
     """Return the plan of the sweep's newest command, and of others that are at work; empty if there is none.
 
     Raises:
         RecordError: the file is damaged.
     """
     remedy = "the same command writes it again"
-    plan = read_json(sweep / run_folder.SWEEP_PLAN, Plan, remedy) or Plan(0.0, [])
+    plan = read_json(sweep / run_folder.SWEEP_PLAN, SweepPlan, remedy) or SweepPlan(0.0, [])
     jobs = [replace(job, machine=job.machine or plan.machine) for job in plan.jobs]
     return replace(plan, jobs=jobs)
 
 
-def at_work(sweep: Path, plan: Plan) -> list[int]:
+def at_work(sweep: Path, plan: SweepPlan) -> list[int]:
     """Return the processes of its commands on this machine that hold the lock of the sweep's folder."""
     here = [command.pid for command in plan.commands if command.machine == this_machine()]
     return [pid for pid in here if locks(pid, sweep)]
 
 
-def usable_plan(sweep: Path) -> tuple[Plan, str]:
+def usable_plan(sweep: Path) -> tuple[SweepPlan, str]:
     """Return the plan; an empty one and what is wrong if its file is damaged, because the runs can be read without."""
     try:
         return read_plan(sweep), ""
     except RecordError as error:
-        return Plan(0.0, []), f"{error}; until then, missing jobs are unknown"
+        return SweepPlan(0.0, []), f"{error}; until then, missing jobs are unknown"
 
 
 def recorded_jobs(sweep: Path) -> dict[str, Sequence[str]]:
@@ -184,7 +184,7 @@ class SweepFiles:
             jobs = {Path(os.path.realpath(self.folder / job.run)): job for job in kept} | self.jobs
             num, self.adds_seeds = file.num_seed_additions + self.adds_seeds, False  # it counts once
             queues = [*dict.fromkeys([*file.queues, *self.queues])]
-            plan = Plan(self._began, [*jobs.values()], commands, "", "", wall, cpu, num, queues)
+            plan = SweepPlan(self._began, [*jobs.values()], commands, "", "", wall, cpu, num, queues)
             write_plan(self.folder, plan)
 
     def write_config(self, config: DictConfig) -> None:

@@ -9,7 +9,6 @@ from collections import ChainMap
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,14 +207,36 @@ class Trackers(Tracker):
     def __init__(self, config: Mapping[str, Any], identity: RunIdentity, num_updates: int) -> None:
         nodes = _nodes(config)
         self._trackers = dict[str, Tracker]()
-        for method in ("log", "image", "text", "table", "histograms", "file", "checkpoint", "finish"):
-            setattr(self, method, partial(self._each, method))
         try:
             for key in nodes:
                 self._start(nodes, key, identity, num_updates)
         except BaseException:
             self.finish(1, {})
             raise
+
+    def log(self, row: Mapping[str, float]) -> None:
+        self._each("log", row)
+
+    def image(self, key: str, path: Path) -> None:
+        self._each("image", key, path)
+
+    def text(self, key: str, text: str) -> None:
+        self._each("text", key, text)
+
+    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self._each("table", key, columns, rows)
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
+        self._each("histograms", num_updates, histograms)
+
+    def file(self, path: Path) -> None:
+        self._each("file", path)
+
+    def checkpoint(self, path: Path) -> None:
+        self._each("checkpoint", path)
+
+    def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
+        self._each("finish", exit_status, summary)
 
     def recorded(self) -> Mapping[str, Any]:
         """Return the descriptions of all trackers. If several have a key, the first one decides."""

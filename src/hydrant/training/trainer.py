@@ -26,7 +26,8 @@ from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.records import Count, Digits, Seconds, Size
 from hydrant.trackers import Histogram
 from hydrant.training.compilation import Compilation
-from hydrant.training.distributed.ddp import Collective, RankBuffers
+from hydrant.training.costs import Flops
+from hydrant.training.distributed.ddp import RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.hooks import HookLog, Hooks, MediaLogger, Phase, Profiler
@@ -93,10 +94,8 @@ class Plan:
     clock: Clock
     spec: StreamSpec
     task: Any  # a Task, which is an nn.Module; on the host
-    flops_per_sample: int  # of a forward pass in training
-    uncounted: str  # why `flops_per_sample` is 0, for users; "" if it is counted
+    flops: Flops  # of a forward pass in training
     targets_per_sample: int  # of the sample that was tried; 1 for a classification of whole samples
-    collectives: Sequence[Collective]  # of a forward pass in training
     written_buffers: Sequence[str]  # that training changes, besides the statistics of batch norms
     intervals: Intervals
     schedules: Schedules

@@ -160,7 +160,7 @@ def test_flops_count_all_pairs_of_tokens_wherever_documents_end(workdir: Path) -
         for plan in plans
     ]
     assert ends[0] > ends[1]
-    assert plans[0].flops_per_sample == plans[1].flops_per_sample > 0
+    assert plans[0].flops.per_sample == plans[1].flops.per_sample > 0
 
 
 def close(one: Path, other: Path, rel: float) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from hydrant import cli
 from hydrant.extensions.slurm import CannotStop, Slurm, queued
-from hydrant.records import Plan
+from hydrant.records import SweepPlan
 from hydrant.sweeps.plan import write_plan
 
 
@@ -53,7 +53,7 @@ def test_slurm_cancels_the_jobs_of_the_sweep_and_no_others(
         (run / "summary.json").write_text(json.dumps(content | {"num_updates": 3}))
     tools.mkdir()
     (sweep / ".submitit").mkdir()
-    write_plan(sweep, Plan(0.0, [], queues=["hydrant.extensions.slurm.Slurm"]))
+    write_plan(sweep, SweepPlan(0.0, [], queues=["hydrant.extensions.slurm.Slurm"]))
     queue = f"12_0 {sweep}/.submitit/a.sh\n12_1 {sweep}/.submitit/a.sh\n99 {tmp_path}/mine/.submitit/b.sh\n7 (null)"
     for name, script in {
         "squeue": f"printf '%s\\n' '{queue}'",

@@ -12,7 +12,7 @@ from hydrant.extensions.compare.comparison import Comparison, compare
 from hydrant.extensions.compare.serialize import for_paper, to_brief, to_text
 from hydrant.extensions.compare.sources import Question, read_runs
 from hydrant.extensions.study.report import read_earlier
-from hydrant.records import Plan, PlannedJob
+from hydrant.records import PlannedJob, SweepPlan
 from hydrant.sweeps.plan import write_plan
 
 ACCURACIES = {"adamw": [0.90, 0.91, 0.89, 0.90, 0.92], "sgd": [0.80, 0.82, 0.80, 0.79, 0.81]}
@@ -177,11 +177,11 @@ def test_seeds_that_came_after_results_count_as_a_further_look(tmp_path: Path, c
     for n, (name, results) in enumerate(values.items()):
         for seed, value in enumerate(results):
             write_run(tmp_path / f"{n}-{seed}", {"optimizer": name, "seed": seed}, value)
-    write_plan(tmp_path, Plan(0.0, []))
+    write_plan(tmp_path, SweepPlan(0.0, []))
     once = comparing(tmp_path).verdict
     assert once.status == "decided"
     assert once.lead is not None
-    write_plan(tmp_path, Plan(0.0, [], num_seed_additions=2))
+    write_plan(tmp_path, SweepPlan(0.0, [], num_seed_additions=2))
     comparison = comparing(tmp_path)
     lead = comparison.verdict.lead
     assert lead is not None
@@ -213,7 +213,7 @@ def test_a_job_of_a_study_that_has_not_begun_is_of_the_study(
     monkeypatch.chdir(tmp_path)
     study = write_study(tmp_path / "upd", is_decided=False)
     (study / "sgd-4").rename(tmp_path / "gone")
-    write_plan(study, Plan(0.0, [PlannedJob("sgd-4", ["optimizer=sgd", "seed=4"])]))
+    write_plan(study, SweepPlan(0.0, [PlannedJob("sgd-4", ["optimizer=sgd", "seed=4"])]))
     comparison = comparing("upd")
     assert "missing" in [run.state for run in comparison.runs]
     assert comparison.study is not None

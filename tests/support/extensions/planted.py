@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from hydrant.records import Plan, PlannedJob
+from hydrant.records import PlannedJob, SweepPlan
 from hydrant.sweeps.plan import write_plan
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def write_planted(sweep: Path) -> Path:
             if (optimizer, scheduler, seed) == ("adamw", "wsd", 2):
                 options = {"environment": ENVIRONMENT | {"git_commit": "b" * 40}}
             write_run(folder, overrides, final, **options)
-    write_plan(sweep, Plan(0.0, [planned(optimizer, seed) for optimizer, seed in jobs]))
+    write_plan(sweep, SweepPlan(0.0, [planned(optimizer, seed) for optimizer, seed in jobs]))
     return sweep
 
 

@@ -261,7 +261,7 @@ def _train(trainer: Trainer, num_updates: int, warmup: int) -> Measurement:
         start_seconds=start_seconds,
         compile=plan.compilation.report().details(),
         peak_memory_gib=_peak_memory_gib(device),
-        flops_per_update=3 * plan.flops_per_sample * plan.spec.batch_sizes.value(warmup),
+        flops_per_update=3 * plan.flops.per_sample * plan.spec.batch_sizes.value(warmup),
         matmul_flops=matmul_rate(device, _compute_dtype(trainer)),
         tolerance=plan.precision.tolerance,
     )

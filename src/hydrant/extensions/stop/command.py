@@ -24,7 +24,7 @@ from hydrant.records import Answer
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
 from hydrant.runs.lock import is_in_use, leasing_process, locking_process, locks
 from hydrant.safety.targets import exporting_packages, lies_under
-from hydrant.sweeps.executors.base import CannotStop
+from hydrant.sweeps.executors.base import CannotStop, Executor
 from hydrant.sweeps.plan import COMMANDS, at_work, usable_plan
 from hydrant.terminal.console import notice, relative, tell
 
@@ -242,7 +242,7 @@ def cancel(folder: Path) -> list[str]:
     sweep, cancelled = folder.parent if is_run_folder(folder) else folder, list[str]()
     for path in usable_plan(sweep)[0].queues:
         if lies_under(path, exporting_packages()):
-            cancelled += class_of(path, "hydra.launcher", "launcher", "cancel").cancel(folder)
+            cancelled += class_of(path, "hydra.launcher", "launcher", Executor).cancel(folder)
         else:
             notice(f"{relative(sweep)}: {shown(path)} is not installed here, so its queue is not known")
     return cancelled

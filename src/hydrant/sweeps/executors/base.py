@@ -168,9 +168,6 @@ class Executor(ABC):
         num_jobs: how many units run at once; None: as many as there is room for.
         max_jobs: the most jobs of a unit; None: as many as fit.
         unit: the class of the units.
-
-    A class whose units go on after the command has ended has a static method `cancel` (folder: Path) -> list[str]. It
-    cancels what its queue has of a sweep, or of one run of it, and returns what that was, such as "job 7".
     """
 
     is_remote: bool = False
@@ -181,7 +178,17 @@ class Executor(ABC):
     @property
     def queues(self) -> list[str]:
         """The path of the class whose `cancel` ends what goes on after the command has ended; empty if nothing does."""
-        return [f"{type(self).__module__}.{type(self).__qualname__}"] if hasattr(self, "cancel") else []
+        cancels = type(self).cancel is not Executor.cancel
+        return [f"{type(self).__module__}.{type(self).__qualname__}"] if cancels else []
+
+    @staticmethod
+    def cancel(folder: Path) -> list[str]:
+        """Cancel what a queue has of a sweep, or of one run of it; return what that was, such as "job 7".
+
+        A class has this method if its units go on after the command has ended.
+        """
+        del folder
+        return []
 
     def prepare(self) -> None:  # noqa: B027 - most need nothing
         """Prepare to run units, before Hydra composes jobs and before the server starts that forks their processes.
@@ -242,7 +249,7 @@ def executor_of(node: Mapping[str, Any], key: str = "hydra.launcher") -> Executo
     """
     if is_basic_launcher(node["_target_"]):
         return Sequential()
-    executor: Executor = built(node, key, "launcher", "prepare", "units", "run")
+    executor = built(node, key, "launcher", Executor)
     with as_config_error(key, node):
         executor.prepare()
     return executor

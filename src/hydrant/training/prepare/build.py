@@ -31,7 +31,7 @@ from hydrant.training.compilation import Compilation
 from hydrant.training.costs import keep_freed_memory, reset_peak_memory
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
-from hydrant.training.hooks import Hooks, Profiler, check_methods
+from hydrant.training.hooks import Hooks, check_methods
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
@@ -114,10 +114,9 @@ def _prepare(
     )
     hooks = make_hooks(config["hooks"])
     intervals = make_intervals(config, clock, hooks)
-    profiler: Profiler = instantiate(config, "profiler", world.device, clock)
     schedules = build_optimizers.make_schedules(config, clock)
     precision.check_fits(task)
-    compilation.check_fits(task, dry.collectives)
+    compilation.check_fits(task, dry.flops.collectives)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
     _rehearse_rest(trials, dry, splits, spec, mixing)
     averaging: Averaging = instantiate(config, "averaging", clock)
@@ -131,10 +130,12 @@ def _prepare(
     if intervals.save_every.is_on:
         rehearsal.check_saving(task, hooks)
     return Plan(
-        config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
-        dry.collectives, dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging,
-        mixing, profiler, hooks, rehearsal.eval_metrics(prefixes, dry), optimizers, 
-        data_splits.DataIdentity.of(data, flatten(config)),
+        config=config, world=world, parallel=parallel, precision=precision, compilation=compilation,
+        data=data, identity=data_splits.DataIdentity.of(data, flatten(config)), splits=splits, spec=spec, mixing=mixing,
+        task=task, flops=dry.flops, targets_per_sample=dry.targets_per_sample, written_buffers=dry.written_buffers,
+        clock=clock, intervals=intervals, hooks=hooks, eval_metrics=rehearsal.eval_metrics(prefixes, dry),
+        schedules=schedules, optimizers=optimizers, averaging=averaging,
+        profiler=instantiate(config, "profiler", world.device, clock),
     )  # fmt: skip
 
 
@@ -186,7 +187,8 @@ def build(
         config, task, plan.schedules, plan.precision, plan.compilation, make_step
     )
     return Trainer(
-        plan, state, task, trained, optimizers, plan.data.train.stream(plan.spec), logger, save, stop_signal, watchdog,
+        plan=plan, state=state, task=task, trained=trained, optimizers=optimizers,
+        stream=plan.data.train.stream(plan.spec), logger=logger, save=save, stop_signal=stop_signal, watchdog=watchdog,
     )  # fmt: skip
 
 

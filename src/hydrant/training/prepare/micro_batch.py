@@ -74,8 +74,8 @@ def find_micro_batch_size(config: Mapping[str, Any], world: World) -> int:
         OutOfMemory: not even one sample fits.
     """
     plan = prepare(config)
-    if plan.collectives and world.world_size > 1:
-        message = f"auto tries on one rank, where {plan.collectives[0]} would wait for the others"
+    if plan.flops.collectives and world.world_size > 1:
+        message = f"auto tries on one rank, where {plan.flops.collectives[0]} would wait for the others"
         raise ConfigError("micro_batch_size", message, remedy="give a number")
     largest, total = plan.spec.micro_batch_size, max(plan.spec.batch_sizes.values)
     size = world.broadcast_from_rank_zero(lambda: _largest_that_fits(config, largest))

@@ -26,7 +26,6 @@ from hydrant.errors import ConfigError, DataError, first_line, log, place, sugge
 from hydrant.tasks.base import eval_mode, explain_unknown_class, kept_buffers
 from hydrant.training.checkpoint.storage import split
 from hydrant.training.costs import Flops, count_flops
-from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
 from hydrant.training.hooks import Hooks
 from hydrant.training.metrics import check_measurement, is_own, try_metrics
@@ -231,9 +230,7 @@ def _changed(before: _Numbers, now: _Numbers) -> list[str]:
 class DryForward(NamedTuple):
     """What a task returned on the host for some samples."""
 
-    flops: int  # of a sample in training
-    uncounted: str  # why `flops` is 0; "" if it is counted
-    collectives: Sequence[Collective]  # of a forward pass in training
+    flops: Flops  # in training
     batch: Batch  # of validation samples
     outcome: Outcome
     metric_names: list[str]  # of the values of the task's metrics
@@ -249,7 +246,7 @@ class DryForward(NamedTuple):
     def costs(self) -> SampleCosts:
         """What durations in tokens and FLOPs count. Training takes three times the FLOPs of a forward pass: Kaplan et
         al., "Scaling laws for neural language models", 2020, section 2.1."""
-        return SampleCosts(_tokens_per_sample(self.batch), 3 * self.flops)
+        return SampleCosts(_tokens_per_sample(self.batch), 3 * self.flops.per_sample)
 
     @property
     def losses(self) -> set[str]:
@@ -364,7 +361,7 @@ def dry_forward(trials: Rehearsal) -> DryForward:
         message = f"the task measures {double!r} itself, and the metric would replace it"
         raise ConfigError(f"task.metrics.{double}", message, remedy="choose another name")
     train_batch, (flops, written) = trials.train()
-    return DryForward(*flops, batch, outcome, metric_names, train_batch, written)
+    return DryForward(flops, batch, outcome, metric_names, train_batch, written)
 
 
 def dry_mixing(trials: Rehearsal, batch: Batch, mixing: Mixing) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import os
 import random
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -158,6 +158,17 @@ def host_state() -> dict[str, Any]:
         "python": [version, list(internal), gauss],
         "numpy": [str(name), keys, int(position), int(has_gauss), float(cached)],
     }
+
+
+@contextlib.contextmanager
+def kept_generators(devices: Sequence[int] = ()) -> Generator[None]:
+    """Restore the global generators of Python, NumPy and torch after this block, also those of these CUDA devices."""
+    host = host_state()
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        set_host_state(host)
 
 
 def is_host_state(state: dict[str, Any]) -> bool:

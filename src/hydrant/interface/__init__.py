@@ -15,7 +15,7 @@ from hydrant.files.plain_values import check_value
 from hydrant.installation import require_extra
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder
-from hydrant.runs.log_setup import process_settings
+from hydrant.runs.log_setup import preserve_loggers, process_settings
 from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import relative
 from hydrant.terminal.text import number
@@ -204,8 +204,7 @@ class Run:
     def _opening(self, weights: str) -> Generator[dict[str, Any]]:
         """Provide the objects, and yield the arguments that open a checkpoint."""
         with process_settings():
-            from hydrant.interface.process import unchanged_process  # imports torch
-            from hydrant.training.passed_objects import nodes_of, passing
+            from hydrant.training.passed_objects import nodes_of, passing  # imports torch
 
         check_known("weights", "weights", weights, _CHECKPOINT)
         checkpoint = RunFolder(self.folder).checkpoints / _CHECKPOINT[weights]
@@ -241,6 +240,19 @@ def load_run(
         raise ConfigError("folder", f"{folder} holds no run", remedy=remedy)
     check_value("allow_targets", Sequence[str], allow_targets)
     return Run(Path(folder), passed_objects(model, data, task), allow_targets)
+
+
+@contextlib.contextmanager
+def unchanged_process() -> Generator[None]:
+    """Restore arguments, variables, loggers, the global random generators and the global settings of torch."""
+    from torch import cuda
+
+    from hydrant.seeding import kept_generators
+    from hydrant.training.precision import kept_settings
+
+    devices = range(cuda.device_count()) if cuda.is_initialized() else []
+    with process_settings(), preserve_loggers(), kept_generators([*devices]), kept_settings():
+        yield
 
 
 def passed_objects(model: Any, data: Any, task: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
 from hydrant.config.flat import begin_run
 from hydrant.errors import ConfigError, Interrupted, recorded_error
 from hydrant.files.plain_values import check_value
-from hydrant.interface import Run, known_arguments, passed_objects
+from hydrant.interface import Run, known_arguments, passed_objects, unchanged_process
 from hydrant.runs.folder import RunStatus, missing_folders, remove_if_empty
 from hydrant.runs.job import Job, RunResult, job_of, place
 from hydrant.runs.log_setup import process_settings
@@ -149,9 +149,8 @@ def train(
         Exception: what a part of yours raised.
     """
     with process_settings():
-        from hydrant.interface.process import unchanged_process  # imports torch
         from hydrant.training.distributed.env import is_started_as_rank
-        from hydrant.training.passed_objects import nodes_of, passing
+        from hydrant.training.passed_objects import nodes_of, passing  # imports torch
 
     if not isinstance(config, Config):  # pyright: ignore[reportUnnecessaryIsInstance]
         needed = 'a config: hydrant.train(hydrant.compose(["optimizer=sgd"]))'

@@ -3,8 +3,8 @@
 fp32 uses the same class without autocast and with a disabled scaler.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -228,3 +228,36 @@ def _fits_fp8(module: nn.Module, name: str) -> bool:
     """Return whether a module is a linear layer whose sizes are multiples of 16, as tensor cores need."""
     del name
     return isinstance(module, nn.Linear) and not (module.in_features % 16 or module.out_features % 16)
+
+
+@contextmanager
+def kept_settings() -> Generator[None]:
+    """Restore the settings of kernels. For the precision of float32, torch has older and newer ones.
+
+    A run sets the older ones, and these set the newer ones. Torch refuses to read an older setting that contradicts a
+    newer one of the user; such a setting is left as it is.
+    """
+    backends: Any = torch.backends
+    newer = (backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+    settings = [(backends.cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32")]
+    settings += [(backend, "fp32_precision") for backend in newer]
+    before, matmul, determinism = list[tuple[Any, str, Any]](), None, _determinism()
+    with suppress(RuntimeError):
+        matmul = torch.get_float32_matmul_precision()
+    for backend, name in settings:
+        with suppress(RuntimeError):
+            before.append((backend, name, getattr(backend, name)))
+    try:
+        yield
+    finally:
+        if matmul is not None:
+            torch.set_float32_matmul_precision(matmul)
+        for setting in before:
+            setattr(*setting)
+        if _determinism() != determinism:  # the setter imports Inductor
+            enabled, warn_only = determinism
+            torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+
+
+def _determinism() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

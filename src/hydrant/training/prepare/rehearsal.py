@@ -120,12 +120,10 @@ def rehearsal(task: Any) -> Generator[None]:
     layer that makes its weights or parts from the samples keeps all of its attributes.
     """
     attributes = [(module, _structure(module), dict(vars(module))) for module in task.modules()]
-    host = seeding.host_state()
     try:
-        with torch.random.fork_rng(devices=[]), kept_buffers(task):
+        with seeding.kept_generators(), kept_buffers(task):
             yield
     finally:
-        seeding.set_host_state(host)
         for module, structure, before in attributes:
             if _structure(module) == structure:
                 vars(module).clear()

@@ -109,6 +109,25 @@ def with_tensors(tree: Tensors, tensors: Iterable[Tensor]) -> Tensors:
     return map_tensors(lambda _: next(iterator), tree)
 
 
+def whole_batch(of_ranks: Sequence[Sequence[Tensors]]) -> Tensors:
+    """Return the tensors of the whole batch of an update, from those of the micro-batches of each rank; None for none.
+
+    >>> whole_batch([[torch.tensor([0]), torch.tensor([2])], [torch.tensor([1]), torch.tensor([3])]])
+    tensor([0, 1, 2, 3])
+    """
+    parts = [part for of_step in zip(*of_ranks, strict=True) for part in of_step]
+    columns = zip(*map(tensors_of, parts), strict=True)
+    return with_tensors(parts[0], map(torch.cat, columns)) if parts else None
+
+
+def split_batch(tree: Tensors, size: int, count: int) -> Sequence[Tensors]:
+    """Split every tensor into `count` parts of `size` samples, and return these parts."""
+    if isinstance(tree, Tensor):
+        return torch.unsafe_split(tree, size)  # autograd forbids in-place writes into the views of `split`
+    parts = [torch.unsafe_split(tensor, size) for tensor in tensors_of(tree)]
+    return [with_tensors(tree, [tensors[n] for tensors in parts]) for n in range(count)]
+
+
 def _children(tree: Tensors) -> Iterable[Tensors] | None:
     if isinstance(tree, Mapping):
         return tree.values()
@@ -130,12 +149,16 @@ class Outcome(NamedTuple):
     A measurement may also be a bool tensor of any shape, such as which targets were predicted correctly. Its logged
     value is the fraction that is true. The fractions of many updates are computed together, which saves kernel
     launches.
+
+    What is `carried`, such as the state of a recurrent network, is the `carried` of the task at the same places of the
+    next update's batch.
     """
 
     losses: dict[str, Tensor]  # their sum is backpropagated, and logged as `loss`
     measurements: dict[str, Tensor]
     predictions: Tensors  # (B, ...), detached: for metrics that are not means
     num_targets: int | Tensor  # a tensor is an integer of shape (); the type is the same for every batch
+    carried: Tensors = None  # (B, ...) each, which are detached; None: nothing
 
     def clone(self) -> Outcome:
         """Copy all tensors to new memory; gradients still flow through the copies."""

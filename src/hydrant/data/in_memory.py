@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hydrant.batch import Batch, Tensors, is_inexact, leaves_of, map_tensors, tensors_of, with_tensors
+from hydrant.batch import Batch, Tensors, is_inexact, leaves_of, map_tensors, split_batch, tensors_of
 from hydrant.data.base import Indices, Reader, SampleOrder, StreamSpec, as_labels, batch_ranges, rounded
 from hydrant.errors import ConfigError
 
@@ -77,7 +77,7 @@ class DeviceStream:
         size, self._end = self.spec.micro_batch_size, max(self._end, start + count)
         positions = [at for update in range(start, start + count) for at in self.spec.positions(update)]
         chunk = self.read(positions)
-        parts = (_split(part, size, len(positions)) for part in chunk)
+        parts = (split_batch(part, size, len(positions)) for part in chunk)
         batches = list(itertools.starmap(Batch, zip(*parts, strict=True)))
         self._batches |= zip(positions, batches, strict=True)
         # Kernels depend on the alignment of a batch, and a resumed run has other chunks. Therefore batches that would
@@ -90,14 +90,6 @@ class DeviceStream:
 
     def close(self) -> None:
         """Do nothing, because there are no workers."""
-
-
-def _split(tree: Tensors, size: int, count: int) -> Sequence[Tensors]:
-    """Split every tensor into `count` parts of `size` samples, and return these parts."""
-    if isinstance(tree, Tensor):
-        return torch.unsafe_split(tree, size)  # autograd forbids in-place writes into the views of `split`
-    parts = [torch.unsafe_split(tensor, size) for tensor in tensors_of(tree)]
-    return [with_tensors(tree, [tensors[n] for tensors in parts]) for n in range(count)]
 
 
 def device_batches(

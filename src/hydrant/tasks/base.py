@@ -117,6 +117,8 @@ class Task(nn.Module):
     turn: str | None = None
     """The optimizer that updates by this forward pass, where they take turns (`update_order`): only its losses are
     needed. None: all losses are, as in evaluation."""
+    carried: Tensors = None
+    """What the last update's `Outcome.carried` had at the places of this batch; None in the first, and in evaluation."""
     measures_training = True  # False if nothing reads the measurements of training batches
     class_names: Sequence[str] | None = None  # of the data, if they have some
     ignore_index: int | None = None  # targets with this value do not count; None: all count
@@ -133,6 +135,12 @@ class Task(nn.Module):
     def receive_data(self, data: Any) -> None:
         """Read from a `Data` what the task needs, before the first batch. Default: the class names."""
         self.class_names = data.class_names
+
+    def end_update(self, carried: Tensors) -> None:
+        """Take the `Outcome.carried` of an update from all ranks and micro-batches, (global_batch_size, ...) each.
+
+        For a state of the whole batch, such as a queue: buffers that this method writes are the same at any division.
+        """
 
     def predict(self, inputs: Tensors) -> Mapping[str, Tensor]:
         """Return what the model predicts for the inputs of a batch, by name: (B, ...) each, for `hydrant predict`.

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.batch import Outcome
+from hydrant.batch import Outcome, map_tensors, tensors_of, whole_batch
 from hydrant.clock import NOTHING, Due
 from hydrant.errors import Interrupted, NonFiniteError
+from hydrant.tasks import Task
 from hydrant.training import reports
 from hydrant.training.metrics import Pace
 from hydrant.training.trainer import Trainer
@@ -97,18 +99,37 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
         for turn in optimizers.cycle[state.num_updates % len(optimizers.cycle)]:
             updates.append(take_turn(trainer, turn, measure=measure))
     finally:
-        if takes_turns:
-            cast("Any", trainer.task).turn = None
+        if takes_turns or trainer.carried:
+            task = cast("Any", trainer.task)
+            task.turn = task.carried = None
     state.num_updates += 1
-    if all(update.status == "applied" for update in updates):
+    applied = [update for update in updates if update.status == "applied"]
+    if len(applied) == len(updates):
         state.num_skipped_in_a_row = 0
-    if any(update.status == "applied" for update in updates):
+    if applied:
+        if applied[-1].outcomes[0].carried is not None:
+            carry(trainer, applied[-1].outcomes)
         trainer.buffers.end_update()
         trainer.plan.averaging.update(state.num_updates)
     if not takes_turns:
         return updates[0]
     norms = {name: norm for update in updates for name, norm in update.grad_norms.items()}
     return updates[-1]._replace(grad_norms=norms)
+
+
+def carry(trainer: Trainer, outcomes: Sequence[Outcome]) -> None:
+    """Keep what the task carries to the next update, and give the whole of it to a task with a method `end_update`."""
+    carried = [map_tensors(Tensor.detach, outcome.carried) for outcome in outcomes]
+    before, now = [*tensors_of(trainer.carried)], [*tensors_of(carried)]
+    if [tensor.shape for tensor in before] == [tensor.shape for tensor in now]:
+        torch._foreach_copy_(before, now)  # CUDA graphs read a task's tensors where they were
+    else:
+        contiguous = partial(torch.clone, memory_format=torch.contiguous_format)  # as in a run that continues
+        trainer.carried = map_tensors(contiguous, carried)
+    task = cast("Task", trainer.task)
+    if type(task).end_update is not Task.end_update:
+        with torch.no_grad():
+            task.end_update(whole_batch(trainer.plan.parallel.all_gather(trainer.carried)))
 
 
 def take_turn(trainer: Trainer, turn: Turn, *, measure: bool) -> Update:
@@ -168,16 +189,16 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
         is_last = micro_step == num_micro_steps - 1
         micro_batch_idx = micro_step * world.world_size + world.rank
         batch = plan.mixing(batch, spec.seed, num_updates, micro_batch_idx)
+        if trainer.carried:
+            cast("Any", trainer.task).carried = trainer.carried[micro_step]
         trainer.enter("forward")
         seeding.seed_micro_step(spec.seed, num_updates, micro_batch_idx, world.device)
         with parallel.gradient_sync(trainer.trained, is_last):  # the ranks reduce once per update
             outcome = trainer.forward(trainer.trained, batch)
             trainer.enter("backward")
-            add_gradients(trainer, turn, outcome)
+            add_gradients(trainer, turn, outcome, is_last=is_last)
         outcomes.append(outcome)
         num_targets += outcome.num_targets
-        if plan.compilation.reuses_memory and (turn.name or not is_last):
-            turn.clone_gradients()
         if not is_last:
             trainer.enter("data_wait")
     trainer.enter("optimizer")
@@ -192,7 +213,7 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
     return outcomes, stop
 
 
-def add_gradients(trainer: Trainer, turn: Turn, outcome: Outcome) -> None:
+def add_gradients(trainer: Trainer, turn: Turn, outcome: Outcome, *, is_last: bool) -> None:
     """Add the gradients of a micro-batch's mean loss, weighted by its number of targets over the usual number.
 
     The ranks average their gradients. So after all micro-batches, they are the gradients of the sum of the losses of
@@ -207,6 +228,8 @@ def add_gradients(trainer: Trainer, turn: Turn, outcome: Outcome) -> None:
         turn.backward(outcome, loss_weight if is_usual else loss_weight * (num_targets / usual))
     else:
         turn.backward_zeros(outcome)
+    if trainer.plan.compilation.reuses_memory and (turn.name or not is_last):
+        turn.clone_gradients()
 
 
 def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool) -> None:

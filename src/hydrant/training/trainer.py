@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from hydrant.batch import Batch
+from hydrant.batch import Batch, Tensors
 from hydrant.clock import Clock, Interval, Intervals
 from hydrant.data import Data, Stream, StreamSpec
 from hydrant.data.base import Mixing
@@ -206,6 +206,7 @@ class Trainer:
         device = self.plan.world.device
         self.log = HookLog()
         all_reduce = self.plan.parallel.all_reduce
+        self.carried = list[Tensors]()  # `Outcome.carried` of this rank's micro-batches in the last update
         self.losses = dict[str, None]()  # the names of those that turns have returned
         self.meters = {turn.name: Meter(device, all_reduce) for turn in self.optimizers.turns}
         self.pace = Pace(self.state.num_updates, device)
@@ -256,7 +257,8 @@ class Trainer:
             batches.close()
 
     def weigh_losses(self, num_micro_steps: int) -> None:
-        """Set the weight of a micro-batch in an update of so many."""
+        """Set the weight of a micro-batch in an update of so many, whose places carry nothing from one of others."""
+        self.carried = []
         self.num_micro_steps = num_micro_steps
         self.loss_weight.fill_(1.0 / num_micro_steps)
 

@@ -18,7 +18,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-from hydrant.batch import Batch
+from hydrant.batch import Batch, Tensors, tensors_of, with_tensors
 from hydrant.errors import ConfigError, DataError, RankDied, first_line, typed_line
 from hydrant.signals import STOP_SIGNALS, interruptible
 from hydrant.terminal.console import notice
@@ -316,6 +316,16 @@ class Parallel:
         if not self._is_single:
             dist.all_reduce(values)
         return values
+
+    def all_gather(self, tree: Tensors) -> list[Tensors]:
+        """Return the tensors of every rank, by rank. They have the same shapes on all ranks."""
+        if self._is_single:
+            return [tree]
+        columns = list[list[Tensor]]()
+        for tensor in tensors_of(tree):
+            columns.append([torch.empty_like(tensor) for _ in range(self._world.world_size)])
+            dist.all_gather(columns[-1], tensor.contiguous())
+        return [with_tensors(tree, of_rank) for of_rank in zip(*columns, strict=True)]
 
     def with_first_weights(self, task: nn.Module) -> nn.Module:
         """Return the task itself, with the weights of rank 0 on all ranks."""

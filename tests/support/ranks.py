@@ -63,7 +63,7 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
                            identity=DataIdentity(None, {}, {"train": 8, "val": 8}, {}, {"val": 8}),
                            early_stopping=SimpleNamespace(judges_by=["val/loss", "min"]))  # fmt: skip
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
-                           losses={}, meters={"": Meter(world.device)}, stream=None)  # fmt: skip
+                           carried=[], losses={}, meters={"": Meter(world.device)}, stream=None)  # fmt: skip
 
 
 def train(run: Any, num_updates: int) -> None:

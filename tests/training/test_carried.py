@@ -13,8 +13,8 @@ import hydrant
 from hydrant.training.prepare.build import prepare
 
 BASE = ("tracker=local", "allow_targets=[carrying]", "~model.hidden", "~model.dropout", "duration=10", "log_every=3",
-        "eval_every=3", "save_every=3", "task=supervised", "~task.loss", "~task.loss_of_batch", "optimizer=sgd",
-        "optimizer.momentum=0", "optimizer.nesterov=false", "optimizer.weight_decay=0", "scheduler=constant")  # fmt: skip
+        "eval_every=3", "save_every=3", "task=supervised", "~task.loss", "~task.loss_of_batch", "scheduler=constant",
+        "optimizer=sgd", "optimizer.momentum=0", "optimizer.nesterov=false", "optimizer.weight_decay=0")  # fmt: skip
 WORDS = (*BASE, "data=stream", "data.num_workers=0", "data.train._target_=carrying.Pieces", "data.num_samples=56",
          "data.val._target_=carrying.lanes", "data.num_classes=12", "data.input_shape=[1]", "global_batch_size=8",
          "model._target_=carrying.WordModel", "task._target_=carrying.WordTask", "optimizer.lr=2",
@@ -27,6 +27,7 @@ def assert_near(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
     torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
+@pytest.mark.extension  # the data
 def test_a_program_that_carries_a_state_is_the_plain_loop_at_any_division(
     train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,7 +118,7 @@ class Task(nn.Module):
     """The optimizer that updates by this forward pass, where they take turns (`update_order`): only its losses are
     needed. None: all losses are, as in evaluation."""
     carried: Tensors = None
-    """What the last update's `Outcome.carried` had at the places of this batch; None in the first, and in evaluation."""
+    """What `forward` carried at these places of the last update's batch; None in the first, and in evaluation."""
     measures_training = True  # False if nothing reads the measurements of training batches
     class_names: Sequence[str] | None = None  # of the data, if they have some
     ignore_index: int | None = None  # targets with this value do not count; None: all count

@@ -44,22 +44,15 @@ def passed_over(groups: Sequence[Group], winner: Group | None, metric: Metric) -
     return [group for group in groups if group.without_result and metric.rank(group.estimate.mean) < limit]
 
 
-def with_differences(
-    groups: Sequence[Group], baseline: Group, num_tried: int = 1, beside: Sequence[float] = ()
-) -> list[Group]:
+def with_differences(groups: Sequence[Group], baseline: Group, num_tried: int = 1) -> list[Group]:
     """Return the groups with their differences from the baseline.
 
     Args:
         num_tried: of how many settings each group is the best one by the same runs. Each counts as a comparison.
-        beside: the p-values of other tests for which these are corrected too.
     """
-    differences = [None if group is baseline else difference(group, baseline) for group in groups]
-    tested = [d.p for d in differences if d is not None and d.p is not None]
-    corrected = (min(1.0, num_tried * p) for p in statistics.holm([*tested, *beside]))
-    return [
-        replace(g, versus=d if d is None or d.p is None else replace(d, p_holm=next(corrected)))
-        for g, d in zip(groups, differences, strict=True)
-    ]
+    differences = [difference(group, baseline) for group in groups if group is not baseline]
+    gaps = iter(statistics.corrected(differences, num_tried))
+    return [replace(group, versus=None if group is baseline else next(gaps)) for group in groups]
 
 
 def difference(group: Group, other: Group) -> statistics.Difference:

@@ -95,8 +95,7 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
         "choose it before you see results."
     ]
     sentences += [
-        f"{' and '.join(i.keys)} interact, so the best value of one depends on the other: --by {','.join(i.keys)} "
-        "compares their settings."
+        f"{' and '.join(i.keys)} interact: --by {','.join(i.keys)} compares their settings."
         for i in factorial.interactions
         if i.is_decided
     ]

@@ -26,7 +26,7 @@ class Decision(Answer):
     """What the results decide.
 
     Attributes:
-        winner: null unless it is decided.
+        winner: null unless it is decided, and where the best value of a key depends on another key.
         leader: The group with the best mean.
         rival: The group that the sentence compares it with.
         lead: The leader minus the rival in units of the metric, so below 0 where less is better (the sentence turns
@@ -78,12 +78,16 @@ class Interaction(Change):
     Attributes:
         lead_of: The first over the second value of the first key.
         change_to: The first for the second value of the second key.
+        leads: With the first and with the second of these, in units of the metric.
+        with_one_best: The keys of which one value has the best mean with each value of the other key.
         num_changes: Of these keys, of which this is the clearest.
     """
 
     keys: Sequence[str]
     lead_of: Sequence[str]
     change_to: Sequence[str]
+    leads: Sequence[float]
+    with_one_best: Sequence[str]
     num_changes: int
 
 

@@ -157,6 +157,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
+def corrected(differences: Sequence[Difference], factor: int = 1) -> list[Difference]:
+    """Return the differences with p-values that are corrected for all their tests, each of which counts so often."""
+    ps = iter(holm([gap.p for gap in differences if gap.p is not None]))
+    return [gap if gap.p is None else replace(gap, p_holm=min(1.0, factor * next(ps))) for gap in differences]
+
+
 NUM_RESAMPLES = 2000
 
 

@@ -1,9 +1,10 @@
 """The verdict: whether one setting is better than all others with results, in one sentence.
 
-Of a sweep over several keys, also what each key changes, and which keys interact: each comparison is one of seeds, of
+Of a sweep over several keys, what each key changes, and which keys interact: each comparison is one of seeds, of
 their means over the settings of the other keys that all of them have. Holm's correction counts all comparisons, of all
-keys and pairs of keys, so a sweep without any effect decides something in at most 5 of 100 cases.
-`tests/extensions/compare/test_factorial.py` counts them.
+keys and pairs of keys, so a sweep without any effect decides something in at most 5 of 100 cases. The sentence names no
+best value of a key where another one is better with some value of a key that it interacts with.
+`tests/extensions/compare/test_factorial.py` counts both.
 
 The setting with the best mean is tested against every other one with results by two-sided t-tests at 5 %, corrected by
 Holm. It is decided if all of them show that it is better. Settings without results are named.
@@ -12,9 +13,11 @@ Holm. It is decided if all of them show that it is better. Settings without resu
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+
+import numpy as np
 
 from hydrant.config.metric_keys import differing_definitions, mode_by_name
 from hydrant.extensions.compare import ranking, statistics
@@ -48,31 +51,19 @@ class Verdict:
         return self.sentence
 
 
-def find_verdict(
-    groups: Sequence[Group], noise: ranking.NoiseFloor, terms: Terms, beside: Sequence[float] = ()
-) -> Verdict:
-    """Return the verdict about groups. `beside`: the p-values of other tests for which these are corrected too."""
+def find_verdict(groups: Sequence[Group], noise: ranking.NoiseFloor, terms: Terms) -> Verdict:
+    """Return the verdict about groups."""
     leader = ranking.find_winner(groups, terms.metric)
     if leader is None:
         return Verdict("no_runs", _nothing(groups, terms.metric))
     if len(groups) == 1:
         return Verdict("one_setting", _alone(leader, terms), leader=leader.name)
     rivals = [group for group in groups if group is not leader and group.estimate.mean is not None]
-    rivals = ranking.best_first(ranking.with_differences(rivals, leader, terms.factor, beside), terms.metric)
+    rivals = ranking.best_first(ranking.with_differences(rivals, leader, terms.factor), terms.metric)
     if not rivals:
         sentence = f"Undecided: only {short_name(leader)} has results{_silent(groups)}."
         return Verdict("undecided", sentence, leader=leader.name)
-    open_ones = [rival for rival in rivals if not is_beaten(rival, leader, terms.metric)]
-    rival = (open_ones or rivals)[0]
-    beaten = [group for group in rivals if group is not rival and group not in open_ones]
-    num = (len(rivals) + len(beside)) * terms.num_tried
-    case = _Case(leader, rival, beaten, num, noise, terms)
-    sentence = case.undecided if open_ones else f"{case.decided}{_silent(groups)}."
-    sentence += f" {statistics.looks_text(terms.num_looks)}" * (terms.num_looks > 1)
-    common = leader.name, rival.name, case.lead, case.num_counted
-    if open_ones:
-        return Verdict("undecided", sentence, None, *common, case.seeds)
-    return Verdict("decided", sentence, leader.name, *common)
+    return _Case(leader, rivals, len(rivals), noise, terms).verdict(groups)
 
 
 def of_one_quantity(verdict: Verdict, runs: Sequence[Run], metric: Metric) -> Verdict:
@@ -118,24 +109,21 @@ def corrected_lead(
 
 
 class _Case:
-    """A leader beside the rival that is the hardest to beat."""
+    """A leader beside its rivals, and the one of them that is the hardest to beat."""
 
     def __init__(
-        self,
-        leader: Group,
-        rival: Group,
-        beaten: Sequence[Group],
-        num_comparisons: int,
-        noise: ranking.NoiseFloor,
-        terms: Terms,
+        self, leader: Group, rivals: Sequence[Group], num_tests: int, noise: ranking.NoiseFloor, terms: Terms
     ) -> None:
-        """`beaten`: the other groups than which the leader is better. `num_comparisons`: without looks."""
+        """`rivals`: with their differences, the best first. `num_tests`: for which these are corrected."""
+        self.open_ones = [rival for rival in rivals if not is_beaten(rival, leader, terms.metric)]
+        rival = (self.open_ones or rivals)[0]
         versus, one, two = rival.versus, leader.estimate, rival.estimate
         assert versus is not None and one.mean is not None and two.mean is not None
-        self.leader, self.rival, self.terms = leader, rival, terms
+        self.leader, self.rivals, self.rival, self.terms = leader, rivals, rival, terms
         self.versus = versus  # the rival minus the leader
         self.means, self.nums = (one.mean, two.mean), (one.num, two.num)
         # The comparisons for which the tests are corrected.
+        num_comparisons = num_tests * terms.num_tried
         self.num_counted = num_comparisons * terms.num_looks**2
         self.corrected = statistics.corrected_for(self.num_counted)
         self.lead = corrected_lead(rival, leader, terms.metric, self.num_counted)
@@ -144,17 +132,33 @@ class _Case:
         self.start = f"{self.names[0]} leads {self.names[1]} by {self.size} in {terms.metric.name}"
         # The results behind the lead: `5 paired seeds`, or `4 and 3 unpaired seeds`.
         unpaired = f"{one.num} and {two.num} unpaired {terms.repetitions}"
-        self.over = self._pairs("paired ") if versus.num_pairs else unpaired
-        names = [short_name(group) for group in beaten]
+        self.over = _pairs(versus.num_pairs, "paired", terms) if versus.num_pairs else unpaired
+        names = [short_name(g) for g in rivals if g is not rival and g not in self.open_ones]
         self.beaten = f"{len(names)} others" if len(names) > _MAX_NAMES else ", ".join(names)
         self.obstacle, self.std, self.seeds = self._obstacle(), self._std(noise), None
         if self.std and versus.mean and not self.obstacle:
             self.seeds = statistics.seeds_needed(versus.mean, self.std, num_comparisons)
 
+    def verdict(self, groups: Sequence[Group]) -> Verdict:
+        """`groups`: of which those without a result are named."""
+        rest = self.leader.name, self.rival.name, self.lead, self.num_counted
+        if self.open_ones:
+            return Verdict("undecided", f"{self.undecided}{_looks(self.terms)}", None, *rest, self.seeds)
+        sentence = f"{self.decided}{_silent(groups)}.{_looks(self.terms)}"
+        return Verdict("decided", sentence, self.leader.name, *rest)
+
+    def effects(self, key: str) -> list["Effect"]:
+        """Return the lead of the best value of a key over each other one."""
+        leader, metric = self.leader, self.terms.metric
+        leads = [corrected_lead(rival, leader, metric, self.num_counted) for rival in self.rivals]
+        return [
+            Effect(key, leader.labels[key], rival.labels[key], lead, is_beaten(rival, leader, metric))
+            for rival, lead in zip(self.rivals, leads, strict=True)
+        ]
+
     @property
     def decided(self) -> str:
-        p = statistics.p_value(self.versus.p_holm)
-        evidence = f"{self.over}, p {'< 0.001' if p == '<0.001' else f'= {p}'}{self.corrected}"
+        evidence = f"{self.over}, {_p_text(self.versus, self.num_counted)}"
         also = f"; also better than {self.beaten}" if self.beaten else ""
         lead = f"{self.names[0]} is better than {self.names[1]} by {self.size} in {self.terms.metric.name}"
         return f"Decided: {lead} ({evidence}){also}"
@@ -177,7 +181,8 @@ class _Case:
         (leader, rival), means, versus, metric = self.names, self.means, self.versus, self.terms.metric
         equal = "" if means[0] == means[1] else ", but for the rounding of float32 numbers"
         is_behind = versus.mean is not None and metric.is_better(versus.mean, 0.0)
-        on_pairs = f"on the {self._pairs('common ')}, {rival} is better by {self.size}"
+        common = _pairs(versus.num_pairs, "common", self.terms)
+        on_pairs = f"on the {common}, {rival} is better by {self.size}"
         reasons = (
             (statistics.are_equal(means, means), f"{leader} and {rival} have the same mean of {metric.name}{equal}"),
             # The leader is complete.
@@ -198,14 +203,8 @@ class _Case:
             return f"{few}, so chance may explain it{remedy}"
         if self.versus.num_pairs == 0:
             return "all results of each are equal, so the noise is unknown"
-        return f"by the same amount on each of the {self._pairs('common ')}, so the noise is unknown"
-
-    def _pairs(self, kind: str) -> str:
-        """Return the number of pairs in words: `2 paired seeds`."""
-        num, word = self.versus.num_pairs, self.terms.repetitions
-        if " and " in word:  # such as seeds and folds
-            word = "repetitions"
-        return f"{num} {kind}{word.removesuffix('s') if num == 1 else word}"
+        common = _pairs(self.versus.num_pairs, "common", self.terms)
+        return f"by the same amount on each of the {common}, so the noise is unknown"
 
     def _std(self, noise: ranking.NoiseFloor) -> float | None:
         """Return the noise that decides the needed seeds: of the differences of two results, with or without pairs.
@@ -234,12 +233,29 @@ class _Case:
         return few * (not self.terms.has_folds)
 
 
+def _p_text(gap: statistics.Difference, num_counted: int) -> str:
+    p = statistics.p_value(gap.p_holm)
+    return f"p {'< 0.001' if p == '<0.001' else f'= {p}'}{statistics.corrected_for(num_counted)}"
+
+
+def _looks(terms: Terms) -> str:
+    return f" {statistics.looks_text(terms.num_looks)}" * (terms.num_looks > 1)
+
+
+def _pairs(num: int, kind: str, terms: Terms) -> str:
+    """Return a number of pairs in words: `2 paired seeds`."""
+    word = "repetitions" if " and " in terms.repetitions else terms.repetitions  # such as seeds and folds
+    return f"{num} {kind} {word.removesuffix('s') if num == 1 else word}"
+
+
 def short_name(group: Group) -> str:
     """Return the name of a group with options alone: `adamw optimizer.lr=0.1` of `optimizer=adamw optimizer.lr=0.1`."""
-    options = config_groups(group.runs)
-    labels = group.labels.items()
-    words = [value if key in options and value != "null" else f"{key}={value}" for key, value in labels]
-    return " ".join(words) or group.name
+    options = {*config_groups(group.runs)}
+    return " ".join(_short(key, value, options) for key, value in group.labels.items()) or group.name
+
+
+def _short(key: str, value: str, options: Collection[str]) -> str:
+    return value if key in options and value != "null" else f"{key}={value}"
 
 
 def _shortfall(group: Group) -> str:
@@ -297,15 +313,29 @@ class Interaction:
     keys: tuple[str, str]
     lead_of: tuple[str, str]  # the first value over the second one, of the first key
     change_to: tuple[str, str]  # the first value instead of the second one, of the second key
+    leads: tuple[float, float]  # with the first and with the second of these, in units of the metric
     # The one with the smallest p, which is corrected for all changes of these keys.
     change: statistics.Difference
     num_changes: int
+    # The keys of which one value has the best mean with each value of the other key.
+    with_one_best: Sequence[str]
     is_decided: bool = False
+
+    def sentence(self, metric: Metric, options: Collection[str]) -> str:
+        """Return what depends on what, the better value first. `options`: the keys that are config groups."""
+        leads, names = [lead if metric.mode == "max" else -lead for lead in self.leads], self.lead_of
+        if sum(leads) < 0:
+            leads, names = [-lead for lead in leads], names[::-1]
+        one, two = (_short(self.keys[0], value, options) for value in names)
+        cases = sorted(zip(leads, self.change_to, strict=True), reverse=True)
+        texts = [f"{two_digits(lead)} with {_short(self.keys[1], value, options)}" for lead, value in cases]
+        what = f"the lead of {one} over {two} in {metric.name} depends on {self.keys[1]}"
+        return f"{what}: it is {' and '.join(texts)}"
 
 
 @dataclass(frozen=True)
 class Factorial:
-    """The effects of all keys and their interactions, and the verdict about the key with the clearest effect."""
+    """The effects of all keys and their interactions, and the verdict about the clearest of them."""
 
     effects: Sequence[Effect]
     interactions: Sequence[Interaction]
@@ -322,42 +352,41 @@ def find_factorial(
 ) -> Factorial | None:
     """Return what each of several keys changes; None unless two values of each share settings of all the others.
 
-    Args:
-        by: the keys in which the settings differ.
-        seed_keys: the keys that repeat them.
+    The settings differ in the keys `by`; `seed_keys` repeat them.
     """
     keys, metric = [*by, *seed_keys], terms.metric
     groups = {key: group_runs(runs, [key], keys, metric) for key in by}
     if len(by) < 2 or not all(_are_crossed(groups[key], key, by) for key in by):
         return None
-    key_pairs = itertools.combinations(by, 2)
-    pairs = {pair: _interaction(group_runs(runs, pair, keys, metric), metric) for pair in key_pairs}
-    ranked = {key: _best_first(groups[key], metric) for key in by}
-    ps = {
-        key: _known(ranking.difference(rival, first).p for rival in rest)
-        for key, (first, *rest) in ranked.items()
-    }
-    of_pairs = _known(clearest and clearest.change.p for clearest in pairs.values())
-    num = terms.factor * max(sum(map(len, ps.values())) + len(of_pairs), 1)
-    effects, verdicts = list[Effect](), dict[str, Verdict]()
-    for key, (leader, *rivals) in ranked.items():
-        beside = [*(p for other in by if other != key for p in ps[other]), *of_pairs]
-        noise = ranking.measured_noise(groups[key], ranked[key][:2])
-        verdicts[key] = find_verdict(groups[key], noise, terms, beside)
-        for rival in ranking.with_differences(rivals, leader, terms.factor, beside):
-            of_pair = leader.labels[key], rival.labels[key], corrected_lead(rival, leader, metric, num)
-            effects.append(Effect(key, *of_pair, is_beaten(rival, leader, metric)))
-    corrected = iter(statistics.holm([*of_pairs, *itertools.chain(*ps.values())]))
-    tested = {pair: one for pair, one in pairs.items() if one is not None and one.change.p is not None}
-    interactions = [_judged(one, min(1.0, terms.factor * next(corrected)), num) for one in tested.values()]
-    untested = [pair for pair in pairs if pair not in tested]
-    decided = [key for key in by if verdicts[key].status == "decided"]
-    left_out = [f"{name} in {group.name}" for key in by for group in groups[key] for name in group.left_out]
-    return Factorial(effects, interactions, untested, decided, num, _clearest(verdicts, decided), left_out)
-
-
-def _known(ps: Iterable[float | None]) -> list[float]:
-    return [p for p in ps if p is not None]
+    ranked = {key: _best_first(of_key, metric) for key, of_key in groups.items()}
+    pairs = itertools.combinations(by, 2)
+    changes = {pair: _clearest_change(group_runs(runs, pair, keys, metric), metric) for pair in pairs}
+    tested = {pair: one for pair, one in changes.items() if one is not None and one.change.p is not None}
+    gaps = [ranking.difference(rival, best) for best, *rest in ranked.values() for rival in rest]
+    num = max(len(tested) + sum(gap.p is not None for gap in gaps), 1)
+    corrected = iter(statistics.corrected([*gaps, *(one.change for one in tested.values())], terms.factor))
+    cases = dict[str, _Case]()
+    for key, (best, *rest) in ranked.items():
+        rivals = [replace(rival, versus=next(corrected)) for rival in rest]
+        noise = ranking.measured_noise(groups[key], [best, *rest[:1]])
+        cases[key] = _Case(best, rivals, num, noise, terms)
+    num *= terms.factor
+    interactions = [_judged(one, next(corrected), num) for one in tested.values()]
+    verdicts = {key: case.verdict(groups[key]) for key, case in cases.items()}
+    return Factorial(
+        [effect for key, case in cases.items() for effect in case.effects(key)],
+        interactions,
+        [pair for pair in changes if pair not in tested],
+        [key for key in by if verdicts[key].status == "decided"],
+        num,
+        _of_all(verdicts, interactions, {*config_groups(runs)}, terms),
+        [
+            f"{name} in {group.name}"
+            for of_key in groups.values()
+            for group in of_key
+            for name in group.left_out
+        ],
+    )
 
 
 def _best_first(groups: Sequence[Group], metric: Metric) -> list[Group]:
@@ -374,22 +403,47 @@ def _are_crossed(groups: Sequence[Group], key: str, by: Sequence[str]) -> bool:
     return len(with_result) > 1 and are_balanced(groups) and [*groups[0].averaged_over] == varied
 
 
-def _clearest(verdicts: Mapping[str, Verdict], decided: Sequence[str]) -> Verdict:
-    """Return the verdict about the key with the smallest p, and which others are decided."""
-
-    def p_of(key: str) -> float:
-        lead = verdicts[key].lead
-        return 1.0 if lead is None or lead.p_holm is None else lead.p_holm
-
-    first = min(decided or verdicts, key=p_of)
-    also = [key for key in decided if key != first]
-    open_ones = [key for key in verdicts if key not in decided]
-    parts = [f" Decided too: {', '.join(also)}."] * bool(also)
-    parts += [f" Undecided: {', '.join(open_ones)}."] * bool(decided and open_ones)
-    return replace(verdicts[first], sentence=verdicts[first].sentence + "".join(parts))
+def _judged(one: Interaction, change: statistics.Difference, num_counted: int) -> Interaction:
+    """Return an interaction with its change, whose p-value is corrected, and the corrected interval."""
+    is_decided = change.p_holm is not None and change.p_holm < statistics.SIGNIFICANCE
+    change = change.at_once(num_counted * one.num_changes, is_shown=is_decided)
+    return replace(one, change=change, is_decided=is_decided)
 
 
-def _interaction(groups: Sequence[Group], metric: Metric) -> Interaction | None:
+def _of_all(
+    verdicts: Mapping[str, Verdict], tested: Sequence[Interaction], options: Collection[str], terms: Terms
+) -> Verdict:
+    """Return the verdict about all keys: first about the clearest one whose best value is the best with each value of
+    the keys that it interacts with, else about the clearest interaction; then what else is decided.
+
+    Nobody should take the best value of a key on average where another one is better with some value of another key.
+    """
+    decided = sorted((one for one in tested if one.is_decided), key=lambda one: _p_of(one.change))
+    interacting = [key for one in decided for key in one.keys]
+    mixed = {key for one in decided for key in one.keys if key not in one.with_one_best}
+    ranked = sorted(verdicts, key=lambda key: _p_of(verdicts[key].lead))
+    clear = [key for key in ranked if verdicts[key].status == "decided" and key not in mixed]
+    first = (clear or interacting or ranked)[0]
+    verdict, texts = verdicts[first], [one.sentence(terms.metric, options) for one in decided]
+    if interacting and not clear:
+        change = decided[0].change
+        over = _pairs(change.num_pairs, "paired", terms)
+        evidence = f"{over}, {_p_text(change, verdict.num_comparisons)}"
+        asked = f"--by {','.join(decided[0].keys)} compares their settings."
+        sentence = f"Decided: {texts.pop(0)} ({evidence}). {asked}{_looks(terms)}"
+        verdict = replace(verdict, status="decided", winner=None, seeds_needed=None, sentence=sentence)
+    rest = [key for key in verdicts if key not in {first, *clear, *interacting}]
+    parts = [f"T{text[1:]}." for text in texts]
+    parts += [f"Decided too: {', '.join(clear[1:])}."] * bool(clear[1:])
+    parts += [f"Undecided{' too' * (verdict.status != 'decided')}: {', '.join(rest)}."] * bool(rest)
+    return replace(verdict, sentence=" ".join([verdict.sentence, *parts]))
+
+
+def _p_of(gap: statistics.Difference | None) -> float:
+    return 1.0 if gap is None or gap.p_holm is None else gap.p_holm
+
+
+def _clearest_change(groups: Sequence[Group], metric: Metric) -> Interaction | None:
     """Return the clearest change of a lead between values of two keys, by whose pairs of values the runs are grouped.
 
     Each lead over a base value of the first key is compared, seed by seed, with that at a base value of the second key:
@@ -397,32 +451,46 @@ def _interaction(groups: Sequence[Group], metric: Metric) -> Interaction | None:
     for any number of seeds.
     """
     cells = {tuple(group.labels.values()): group for group in groups if group.results}
-    one, two = groups[0].labels
     base, base_two = max(cells, key=lambda c: sum({(c[0], b), (a, c[1])} <= {*cells} for a, b in cells))
-    changes: list[Interaction] = []
-    for (value, value_two), group in cells.items():
-        corners = [cells.get(place) for place in ((base, base_two), (value, base_two), (base, value_two))]
-        if value == base or value_two == base_two or None in corners or not are_balanced(groups):
-            continue
-        rest = [corner.results for corner in corners if corner is not None]
-        seeds = [seed for seed in group.results if all(seed in results for results in rest)]
-        plus = independent({s: group.results[s] + rest[0][s] for s in seeds})
-        minus = independent({s: rest[1][s] + rest[2][s] for s in seeds})
-        change, lead_of = statistics.paired(plus, minus, ranking.overlap_of(group)), (value, base)
-        if change.mean is not None and metric.is_better(0.0, change.mean):  # say which lead grows
-            change, lead_of = change.negated(), (base, value)
-        changes.append(Interaction((one, two), lead_of, (value_two, base_two), change, 1))
-    if not changes:
-        return None
-    num = len(changes)
-    clearest = min(changes, key=lambda one: 2.0 if one.change.p is None else one.change.p)
-    p = None if clearest.change.p is None else min(1.0, num * clearest.change.p)
-    return replace(clearest, change=replace(clearest.change, p=p), num_changes=num)
+    changed = [place for place in cells if place[0] != base and place[1] != base_two]
+    corners = [((one, two), (base, two), (one, base_two), (base, base_two)) for one, two in changed]
+    squares = [of for of in corners if {*of} <= {*cells} and are_balanced(groups)]
+    with_one_best = [key for key in groups[0].labels if _has_one_best([*cells.values()], key, metric)]
+    changes = [_change([cells[place] for place in of], with_one_best, len(squares), metric) for of in squares]
+    p_values = [2.0 if one.change.p is None else one.change.p for one in changes]
+    return changes[int(np.argmin(p_values))] if changes else None
 
 
-def _judged(interaction: Interaction, p_holm: float, num_counted: int) -> Interaction:
-    """Return an interaction with its corrected p-value and interval."""
-    is_decided = p_holm < statistics.SIGNIFICANCE
-    num = num_counted * interaction.num_changes
-    change = interaction.change.at_once(num, is_shown=is_decided)
-    return replace(interaction, change=replace(change, p_holm=p_holm), is_decided=is_decided)
+def _change(
+    square: Sequence[Group], with_one_best: Sequence[str], num_changes: int, metric: Metric
+) -> Interaction:
+    """Return the change of the lead of a value over the base of its key, with a value of another key.
+
+    Args:
+        square: the group with both values; with the base of the first key, of the second, and of both.
+    """
+    both, one_base, two_base, bases = square
+    seeds = [seed for seed in both.results if all(seed in group.results for group in square)]
+    plus = independent({seed: both.results[seed] + bases.results[seed] for seed in seeds})
+    minus = independent({seed: one_base.results[seed] + two_base.results[seed] for seed in seeds})
+    change = statistics.paired(plus, minus, ranking.overlap_of(both))
+    change = change if change.p is None else replace(change, p=min(1.0, num_changes * change.p))
+    (one, two), (value, value_two), (base, base_two) = (
+        both.labels,
+        both.labels.values(),
+        bases.labels.values(),
+    )
+    means = [group.estimate.mean or 0.0 for group in square]  # of results, so none is None
+    leads, lead_of = (means[0] - means[1], means[2] - means[3]), (value, base)
+    if change.mean is not None and metric.is_better(0.0, change.mean):  # say which lead grows
+        change, leads, lead_of = change.negated(), (-leads[0], -leads[1]), (base, value)
+    return Interaction((one, two), lead_of, (value_two, base_two), leads, change, num_changes, with_one_best)
+
+
+def _has_one_best(groups: Sequence[Group], key: str, metric: Metric) -> bool:
+    """Return whether one value of a key has the best mean with each value of the other key."""
+    best = dict[str, str]()
+    for group in ranking.best_first(groups, metric):
+        [other] = [value for name, value in group.labels.items() if name != key]
+        best.setdefault(other, group.labels[key])
+    return len({*best.values()}) == 1

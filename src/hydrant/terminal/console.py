@@ -131,25 +131,37 @@ def standard_streams() -> Generator[None]:
         sys.stdout, sys.stderr = previous
 
 
+_kept: list[TextIO] = []  # the stdout of a command whose output is for programs
+
+
 @contextlib.contextmanager
-def stdout_kept() -> Generator[TextIO]:
-    """Yield stdout, and send what is printed meanwhile to stderr, also by libraries and by child processes."""
+def stdout_kept() -> Generator[None]:
+    """Keep stdout for `emit_kept`, and send what is printed to stderr, also by libraries and by child processes."""
     stdout: Any = sys.stdout
     if not isinstance(stdout, _Output):  # in a notebook
-        with contextlib.redirect_stdout(sys.stderr):
-            yield stdout
+        _kept.append(stdout)
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                yield
+        finally:
+            _kept.pop()
         return
     stdout.flush()
     number = os.dup(1)
     os.dup2(2, 1)
+    _kept.append(_Output(number, stdout))
     try:
-        kept = _Output(number, stdout)
-        yield kept
-        kept.flush()
+        yield
     finally:
+        _kept.pop().flush()
         stdout.flush()
         os.dup2(number, 1)
         os.close(number)
+
+
+def emit_kept(text: str) -> None:
+    """Print data for programs to stdout, also where it is kept."""
+    print(text, file=_kept[-1] if _kept else sys.stdout, flush=True)
 
 
 def output_status(stream: TextIO | None = None) -> int:
@@ -320,14 +332,14 @@ VERSION = 1
 FLAG = "--json"
 
 
-_asked: list[tuple[str, TextIO]] = []  # the command and its stdout, if it was called with `--json`
+_asked: list[str] = []  # the command, if it was called with `--json`
 
 
 @contextlib.contextmanager
 def json_output(command: str) -> Generator[None]:
     """Let a command print JSON: `answer` on stdout, `say_error` on stderr; all other output goes to stderr."""
-    with stdout_kept() as stdout:
-        _asked.append((command, stdout))
+    with stdout_kept():
+        _asked.append(command)
         urgent_texts.append(lambda signum: error_line(urgent_text(signum), 128 + signum))
         try:
             yield
@@ -345,9 +357,8 @@ def answer(content: Any) -> None:
     """Print the answer of a command that `wants_json`: a record, or a mapping with its fields."""
     from msgspec import to_builtins
 
-    command, stdout = _asked[-1]
     fields = to_builtins(content, enc_hook=_builtin)
-    print(json_line({"version": VERSION, "command": command, **fields}), file=stdout, flush=True)
+    emit_kept(json_line({"version": VERSION, "command": _asked[-1], **fields}))
 
 
 def _builtin(value: Any) -> Any:
@@ -365,7 +376,7 @@ def tell(text: str, content: Any, show: Callable[[str], None] = say) -> None:
 
 def answer_status() -> int:
     """Return the exit status of a command whose result is what it prints: not 0 if it could not be printed."""
-    return output_status(_asked[-1][1] if _asked else None)
+    return output_status(_kept[-1] if _kept else None)
 
 
 def say_error(message: str, exit_status: int, key: str = "", remedy: str = "") -> int:

@@ -321,10 +321,8 @@ def test_only_one_run_of_a_job_counts(tmp_path: Path, comparing: Compare) -> Non
         (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     comparison = comparing(tmp_path)
     assert [run.state for run in comparison.runs] == ["repeat", "finished", "repeat", "finished"]
-    assert warning_texts(comparison) == (
-        "several runs of the same job with the same seed: 0 repeats 1; 2 repeats 1; "
-        "only the newest finished run of a job counts"
-    )
+    counts = "only the newest finished run of a job counts"
+    assert warning_texts(comparison) == f"2 runs repeat a job with its seed: {counts}"
     (group,) = comparison.groups
     assert (group.estimate.num, group.num_runs, group.shortfall) == (2, 2, "")
     assert group.results == {"0": 0.91, "1": 0.93}

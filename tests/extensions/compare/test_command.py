@@ -159,7 +159,13 @@ def test_a_table_for_a_paper_has_the_values_of_the_answer(
         for line in text.splitlines()
         if between in line and "---" not in line
     ]
-    assert lines[0] == ["scheduler.warmup", "n", "val/accuracy", "95 % interval", "verdict"]
+    assert lines[0] == [
+        "scheduler.warmup",
+        "n",
+        "val/accuracy (higher is better)",
+        "95 % interval",
+        "verdict",
+    ]
     assert cli.main([*asked, "--json"]) == 0
     groups = json.loads(capsys.readouterr().out)["groups"]
     for row, group, name, word in zip(lines[1:], groups, names, ("best", "worse"), strict=True):

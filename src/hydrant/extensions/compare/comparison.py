@@ -15,7 +15,7 @@ from msgspec import structs
 from hydrant.clock import Duration
 from hydrant.config.groups import REPETITIONS
 from hydrant.config.metric_keys import differing_definitions, mode_by_name, unknown_mode
-from hydrant.errors import ConfigError, RecordError, check_known
+from hydrant.errors import ConfigError, RecordError, check_known, first_few
 from hydrant.extensions.compare import ranking, tuning
 from hydrant.extensions.compare.groups import Group, Metric, Terms, are_balanced, bounds_of, group_runs
 from hydrant.extensions.compare.ranking import NoiseFloor, find_noise_floor
@@ -317,9 +317,11 @@ def find_warnings(
     if twice := [run for run in runs if run.is_read_twice]:
         text = "given as a folder and from W&B; only the folder is used"
         warnings.append(("runs", f"{_names(twice, runs)}: {text}"))
-    missing = [f"{', '.join(g.missing_repetitions)} in {g.name}" for g in groups if g.missing_repetitions]
-    if missing:
-        warnings.append(("results", f"no run with {_listed(missing, _MAX_NAMES)}"))
+    lacking = dict[str, list[str]]()
+    for group in (group for group in groups if group.missing_repetitions):
+        lacking.setdefault(first_few(group.missing_repetitions), []).append(group.name)
+    missing = [f"{seeds} in {_counted(names, 'groups')}" for seeds, names in lacking.items()]
+    warnings += [("results", f"no run with {_listed(missing, _MAX_NAMES)}")] * bool(missing)
     warnings += [*_ended_by_hooks(runs, metric), *_without_result(runs, metric), *_unknown_times(runs, times)]
     return [ComparisonWarning(about, text) for about, text in warnings]
 
@@ -357,15 +359,15 @@ def _unbalanced(groups: Sequence[Group], of_effects: Sequence[str]) -> _Texts:
         remedy = f"--best-over {keys.replace(' ', '')} compares the best of each"
         yield "groups", f"{text}: a difference may be due to these; {remedy}"
     if left_out := list(dict.fromkeys([cell for group in groups for cell in group.left_out] + [*of_effects])):
-        named = _listed(left_out, _MAX_NAMES)
+        named = _counted(left_out, "settings and seeds")
         yield "groups", f"not in the means, which take what all groups and seeds have: {named}"
 
 
 def _excluded(runs: Sequence[Run]) -> _Texts:
     """Yield which runs are in no group."""
-    if pairs := [f"{run.name} repeats {run.repeats}" for run in runs if run.repeats]:
-        text = f"several runs of the same job with the same seed: {_listed(pairs, _MAX_NAMES)}"
-        yield "repeats", f"{text}; only the newest finished run of a job counts"
+    if num := sum(bool(run.repeats) for run in runs):
+        repeat = "run repeats" if num == 1 else "runs repeat"
+        yield "repeats", f"{num} {repeat} a job with its seed: only the newest finished run of a job counts"
     if described := [f"{run.name}: {run.error}" for run in runs if run.state == SEVERAL]:
         yield "groups", f"runs that several configs trained are in no group: {_listed(described, _MAX_NAMES)}"
 
@@ -424,6 +426,11 @@ def _listed(texts: Sequence[str], limit: int) -> str:
     """Return at most `limit` texts, and the number of the others."""
     more = [f"and {len(texts) - limit} more"] if len(texts) > limit else []
     return "; ".join([*texts[:limit], *more])
+
+
+def _counted(names: Sequence[str], noun: str) -> str:
+    """Return few names, or how many of the noun there are, with the first one."""
+    return "; ".join(names) if len(names) <= _MAX_NAMES else f"{len(names)} {noun}, such as {names[0]}"
 
 
 def _names(affected: Sequence[Run], runs: Sequence[Run]) -> str:

@@ -155,7 +155,7 @@ def _sensitivity(sensitivity: Sensitivity) -> Section:
         "basin",
         "The best learning rate of each optimizer, and the basin around it. ≥: the basin reaches the end of the tried "
         "rates, so it may be wider.",
-        ["optimizer", "lrs", "best lr", "best", "basin", "factor", "lrs with failed runs"],
+        ["optimizer", "lrs", "best lr", "its mean", "basin", "factor", "lrs with failed runs"],
         [_basin_row(line, digits) for line in sensitivity.lines],
         page_only=[6],
     )
@@ -189,8 +189,8 @@ def _tuning(tuning: Tuning) -> Section:
 VERDICT, RUNS = "verdict", "runs"
 """The names of the sections with the verdict, and with a row for each run."""
 
-_GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best", "difference", "its interval", "p", "p (Holm)",
-                 "without result")  # fmt: skip
+_GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best run", "difference", "its interval", "p",
+                 "p (Holm)", "without result")  # fmt: skip
 _MAX_ERROR = 100  # characters of an error in the table
 _MAX_KEYS = 4  # in which the groups differ too, that are named
 _MAX_RUNS = 20  # in the terminal without --details
@@ -212,7 +212,14 @@ def _runs(c: Comparison) -> Section:
     has_names = not c.keys or any(run.has_own_name for run in c.runs)
     identifying = [*["run"] * has_names, *c.keys, "state"]
     after = [] if c.moment == LAST_UPDATE else ["measured after"]
-    titles = [*identifying, "updates", *after, c.metric.name, "best", *(FIGURES[name][1] for name in names)]
+    titles = [
+        *identifying,
+        "updates",
+        *after,
+        c.metric.name,
+        "best value",
+        *(FIGURES[name][1] for name in names),
+    ]
     rows, of_runs = list[list[str]](), [run_to_dict(run, c) for run in c.runs]
     notes = [f"{run.error[:_MAX_ERROR]}{'...' * (len(run.error) > _MAX_ERROR)}" for run in c.runs]
     digits = digits_of(row[name] for row in of_runs for name in ("final", "best"))
@@ -254,7 +261,7 @@ def _groups(c: Comparison) -> Section:
         ranks=[c.metric.rank(group.estimate.mean) for group in groups],
         always=[place for place, group in enumerate(groups) if group is c.baseline],
         page_only=[places[title] for title in ("its interval", "p", "without result")],
-        dispensable=[places[title] for title in ("median", "best", "std")],
+        dispensable=[places[title] for title in ("median", "best run", "std")],
     )
     sentences = [*_also_differing(c), *_legend(c)]
     return Section("groups", "Groups", sentences, [table], has_heading=False)

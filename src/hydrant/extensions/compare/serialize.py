@@ -289,19 +289,20 @@ def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
     c, metric = comparison, comparison.metric
     groups, over = best_first(c.groups, metric), c.question.best_over or ()
     digits = digits_of(x for g in groups for x in (g.estimate.mean, g.estimate.low, g.estimate.high))
-    rows = [[*(c.by or ["group"]), *over, "n", metric.name, f"{100 * CONFIDENCE:g} % interval", "verdict"]]
+    better = "higher" if metric.mode == "max" else "lower"
+    mean = f"{metric.name} ({better} is better)"
+    rows = [[*(c.by or ["group"]), *over, "n", mean, f"{100 * CONFIDENCE:g} % interval", "verdict"]]
     for group in groups:
         estimate, chosen = group.estimate, c.choice.values.get(group.name, {})
         ends = interval(estimate.low, estimate.high, digits)
         known = (label(group.runs[0], key) if c.study else chosen.get(key, "-") for key in over)
         labels = [*(group.labels.values() or ["all runs"]), *known]
         rows.append([*labels, str(estimate.num), number(estimate.mean, digits), ends, c.verdict_of(group)])
-    better = "higher" if metric.mode == "max" else "lower"
     base = c.baseline.name if c.baseline else "the best"
-    mean = f"Mean {metric.name} {c.moment} over n {c.terms.repetitions} ({better} is better)"
+    what = f"Mean {metric.name} {c.moment} over n {c.terms.repetitions}"
     ends = f"the {100 * CONFIDENCE:g} % interval of the mean by Student's t{sections.cut_text(metric.bounds)}"
     tests = f"t-tests at {100 * SIGNIFICANCE:g} %, corrected for all comparisons (Holm)"
-    said = f"{mean} with {ends}. Verdict: against {base}, by {tests}."
+    said = f"{what} with {ends}. Verdict: against {base}, by {tests}."
     of_study = f"The study says: {c.study.sentence}" if c.study and c.study.metric == metric.name else ""
     return rows, " ".join(filter(None, (said, c.caution, of_study, c.choice.sentence)))
 

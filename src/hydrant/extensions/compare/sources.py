@@ -3,6 +3,7 @@
 import glob
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from hydrant.config.flat import flatten, group_choices
 from hydrant.config.metric_keys import Target, parse_target
-from hydrant.errors import ConfigError, RecordError, first_few, near_folders
+from hydrant.errors import ConfigError, RecordError, near_folders
 from hydrant.extensions.compare import SERVICES
 from hydrant.extensions.compare.run import Run, as_text, flat_with_added_keys, is_data_key
 from hydrant.files.plain_values import Positive, check_value, hints_of
@@ -83,7 +84,7 @@ def same_question(runs: Sequence[Run], by: Sequence[str] = ()) -> tuple[list[Run
     The newest run has logged last: of those without `debug`, if there are any, and of these the finished
     ones, if there are any.
 
-    The second result is a sentence that names the runs that are left out, and the keys in which they differ; "" if none
+    The second result is a sentence that counts the runs that are left out by the keys in which they differ; "" if none
     are.
     """
     if not runs:
@@ -94,10 +95,8 @@ def same_question(runs: Sequence[Run], by: Sequence[str] = ()) -> tuple[list[Run
     left_out = {run.name: keys for run in runs if (keys := _differing(run, newest, by))}
     if not left_out:
         return list(runs), ""
-    by_keys = dict[str, list[str]]()
-    for name, keys in left_out.items():
-        by_keys.setdefault(", ".join(keys), []).append(name)
-    reasons = [f"{first_few(of)} differ{'s' * (len(of) == 1)} in {keys}" for keys, of in by_keys.items()]
+    num_of = Counter(", ".join(keys) for keys in left_out.values())
+    reasons = [f"{num} differ{'s' * (num == 1)} in {keys}" for keys, num in num_of.items()]
     text = f"{len(left_out)} of {len(runs)} runs are left out, because they train something else than {newest.name}"
     return [run for run in runs if run.name not in left_out], f"{text}: {'; '.join(reasons)}"
 

@@ -100,18 +100,15 @@ class Report:
         so_far = f" {self.fresh.verdict().sentence}" * (self.fresh.standing().num_seeds > 0)
         return f"{used} of at most {most:g} runs have begun; the next round has {num_next}.{so_far}"
 
-    def closing_lines(self, folder: Path, kind: text.PaperTable | None = None) -> list[str]:
-        """Return what the terminal says at the end. `kind`: print the table for a paper."""
+    def closing_lines(self, folder: Path) -> list[str]:
+        """Return what the terminal says at the end."""
         used, cost = self.trials.used(), self.protocol.budget.describe()
         spent = f"{used['runs']:g} run{'s' * (used['runs'] != 1)}, {used['updates']:,g} updates, "
         spent += f"{used['wall_seconds']:.0f} s, {used['cpu_seconds']:.0f} processor seconds"
         budget = f" of {cost}" if cost else ""
         content = self.to_json(folder, is_running=False)
         table = results_table(content)
-        left = {n for n, title in enumerate(table[0]) if title in ("contender", "best", "state")}
-        if kind is not None:
-            caption = f"{table_caption(content)} {content['verdict']['sentence']}"
-            return ["", *[caption] * (kind == "csv"), text.paper_table(kind, table, caption)]
+        left = {n for n, title in enumerate(table[0]) if title in ("contender", "tuned to", "state")}
         return [
             "",
             *text.align_columns(table, left),
@@ -339,16 +336,17 @@ def results_table(content: Mapping[str, Any]) -> list[list[str]]:
     """Return the table of the contenders with fresh seeds, below a row of titles."""
     protocol, has_best = content["protocol"], bool(content["tuning"]["trials"])
     interval = f"interval ({100 * (1 - protocol['alpha']):.4g} %)"
-    best = ["best"] if has_best else []
-    head = ["contender", *best, protocol["metric"], interval, "std", "seeds", "state"]
+    tuned = ["tuned to"] if has_best else []
+    better = "higher" if protocol["mode"] == "max" else "lower"
+    metric = f"{protocol['metric']} ({better} is better)"
+    head = ["contender", *tuned, metric, interval, "std", "seeds", "state"]
     return [head, *(_row(row, result_digits(content), has_best=has_best) for row in by_rank(content))]
 
 
 def table_caption(content: Mapping[str, Any]) -> str:
     """Return what the numbers of the table of the contenders are."""
-    better = "higher" if content["protocol"]["mode"] == "max" else "lower"
     return (
-        f"{content['protocol']['metric']}: the mean over the fresh seeds of its last values; {better} is better. std: "
+        f"{content['protocol']['metric']}: the mean over the fresh seeds of its last values. std: "
         "their standard deviation. The intervals hold after each seed, however often one looks. Active: not beaten."
     )
 

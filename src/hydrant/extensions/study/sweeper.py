@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 from hydra.core.override_parser.types import Override
@@ -37,8 +38,8 @@ from hydrant.sweeps.executors.base import SweepJob
 from hydrant.sweeps.grid import Context, GridSweeper
 from hydrant.sweeps.plan import recorded_jobs
 from hydrant.sweeps.preflight import is_finished
-from hydrant.terminal.console import notice, relative, say, wants_json
-from hydrant.terminal.text import PaperTable, shell_line
+from hydrant.terminal.console import emit_kept, notice, relative, say, stdout_kept, wants_json
+from hydrant.terminal.text import PaperTable, paper_table, shell_line
 
 _KEY = "hydra.sweeper"
 
@@ -98,9 +99,13 @@ class StudySweeper(GridSweeper):
             for warning in protocol.warnings(needed):
                 notice(f"warning: {warning}")
             record = self._study(protocol, earlier)
-        self.sweep.answer.lines += (
-            [] if wants_json() else record.closing_lines(self.folder, self._paper_table)
-        )
+        if self._paper_table is not None and not wants_json():
+            content = record.to_json(self.folder, is_running=False)
+            rows, caption = report.results_table(content), report.table_caption(content)
+            caption = f"{caption} {content['verdict']['sentence']}"
+            emit_kept(paper_table(self._paper_table, rows, caption))
+            self.sweep.answer.lines += [caption] * (self._paper_table == "csv")
+        self.sweep.answer.lines += [] if wants_json() else record.closing_lines(self.folder)
         if not record.has_results and record.fresh.verdict().ended_by != "budget":
             raise JobFailed(self._failure or "no run has a result")
 
@@ -317,7 +322,8 @@ def main(arguments: Sequence[str]) -> int:
     values = {key: value for key, value in vars(options).items() if value is not None and key != "json"}
     keys = {"metric": "best.metric"}
     settings = [f"{keys.get(key, f'hydra.sweeper.{key}')}={_written(value)}" for key, value in values.items()]
-    return train.main(["--multirun", "hydra/sweeper=study", *settings, *words])
+    with stdout_kept() if options.table and not wants_json() else nullcontext():
+        return train.main(["--multirun", "hydra/sweeper=study", *settings, *words])
 
 
 def _written(value: Any) -> str:

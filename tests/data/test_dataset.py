@@ -1,5 +1,7 @@
 """Data of your own: items of any structure, and tensors in files."""
 
+import multiprocessing
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +10,12 @@ import pytest
 import torch
 from marks import of_extension, slow
 from run_folders import assert_same_state, rows, weights
-from sources import joined, spec
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from sources import joined, same, spec, update
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 from training_runs import Train, whole_and_resumed
 
 from hydrant.data import Data, dataset, dataset_source, tensors
+from hydrant.data.dataset import stack
 from hydrant.errors import ConfigError, DataError, HydrantError
 
 
@@ -91,7 +94,7 @@ class Items:
 
 def read_sets(train: Items, **changes: Any) -> Data:
     unset = ("test", "target", "class_names", "collate", "input_shape", "num_classes", "read")
-    given = {"val": train, "extra_val": {}, "num_workers": 0, "on_error": "fail"}
+    given = {"val": train, "extra_val": {}, "num_workers": 0, "on_error": "fail", "in_memory": "auto"}
     return dataset(train=train, **dict[str, Any].fromkeys(unset) | given | changes)
 
 
@@ -143,6 +146,33 @@ PAIRS = TensorDataset(torch.ones(3, 2), torch.zeros(3))
 def test_what_is_no_data_set_of_pairs_is_told_what_to_give(items: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^data: {message}"):
         next(iter(dataset_source(items).batches(spec(), 1)))
+
+
+class Counted(Items):
+    """Items whose reads in this process are counted."""
+
+    def __init__(self, *items: Any) -> None:
+        super().__init__(*items)
+        self.reads = Counter[int]()
+
+    def __getitem__(self, index: int) -> Any:
+        self.reads[index] += 1
+        return super().__getitem__(index)
+
+
+def test_items_that_never_change_are_read_once_and_give_the_same_batches() -> None:
+    fixed = TensorDataset(torch.rand(25, 3).double(), torch.arange(25))
+    size = {"micro_batch_size": 6}
+    items, read_often = Counted(*fixed), read_sets(Items(*fixed), in_memory=False).train
+    held = [read_sets(items, in_memory=True, num_workers=2, collate=collate) for collate in (None, stack)]
+    held += [read_sets(pairs, num_workers=2) for pairs in (fixed, Subset(fixed, range(25)))]
+    for source in (data.train for data in held):
+        for chosen in (range(25), np.arange(20)):
+            one, other = source.subset(chosen), read_often.subset(chosen)
+            assert all(same(update(one, n, 2, **size), update(other, n, 2, **size)) for n in (0, 1, 5))
+            assert same(joined(one.batches(spec(), 8)), joined(other.batches(spec(), 8)))
+    assert {items.reads[n] for n in range(25)} == {2}  # by each of two sources
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (5,)])

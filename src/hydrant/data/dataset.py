@@ -16,19 +16,25 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import Subset, TensorDataset, default_collate
 
 from hydrant.batch import Tensors
 from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization, check_same_classes
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
-from hydrant.errors import ConfigError, DataError, no_file, suggestion, typed_line
+from hydrant.errors import ConfigError, DataError, log, no_file, suggestion, typed_line
 from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, check_value
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 T = TypeVar("T")
+
+
+InMemory = Literal["auto"] | bool
+
+_SMALL = 256 * 2**20
+"""The most bytes of tensors that are held in memory without being asked."""
 
 
 def make_parts(
@@ -98,6 +104,7 @@ def dataset(
     num_classes: int | None,
     class_names: Sequence[str] | None,
     num_workers: NotNegativeInt,
+    in_memory: InMemory,
     on_error: Literal["fail", "skip"],
     read: Callable[[Sequence[Path]], Any] | None,
 ) -> Data:
@@ -118,6 +125,8 @@ def dataset(
             torchvision return them without a transform, floats (C, H, W) in 0..1.
         input_shape, num_classes: for models that need them.
         class_names: the name of each class.
+        in_memory: True: each item is read once and held, because it never changes. `auto`: those of a small
+            `TensorDataset` are, and of a `Subset` of one.
         on_error: for a sample that cannot be read: `fail` ends the run, `skip` logs a warning and uses the next one in
             training.
         read: makes a data set of a list of files, for `hydrant predict`. An item is the input of a file.
@@ -129,7 +138,7 @@ def dataset(
 
     def source(name: str, items: Any, *, has_targets: bool = True) -> LoaderSource:
         return map_style_source(
-            f"data.{name}", items, target, collate, num_workers, damaged, has_targets=has_targets
+            f"data.{name}", items, target, collate, num_workers, damaged, in_memory, has_targets=has_targets
         )
 
     named = {"data.val": val, "data.test": test, **{f"data.extra_val.{n}": x for n, x in extra_val.items()}}
@@ -167,6 +176,7 @@ def map_style_source(
     collate: Collate | None,
     num_workers: int,
     damaged: DamagedSamples | None = None,
+    in_memory: InMemory = "auto",
     *,
     has_targets: bool = True,
 ) -> LoaderSource:
@@ -187,9 +197,15 @@ def map_style_source(
         raise ConfigError(key, "has no samples")
     name_of = f"sample {{}} of {key}".format
     damaged = DamagedSamples() if damaged is None else damaged
-    samples = _Pairs(items, target, has_targets)
-    source = LoaderSource(samples, _same, _same, (), (), num_workers, name_of, damaged)
-    return replace(source, collate=collate or stack, rounds_doubles=collate is None)
+    samples = _Pairs(items, target, has_targets, {} if in_memory is True else None)
+    whole: Any = items.dataset if type(items) is Subset else items  # whose samples are known never to change
+    is_small = type(whole) is TensorDataset and sum(tensor.nbytes for tensor in whole.tensors) <= _SMALL
+    is_read_once = is_small and collate is None if in_memory == "auto" else in_memory
+    if is_read_once:
+        log.info("%s: the %d samples are held in memory", key, len(items))
+    source = LoaderSource(samples, _same, _same, (), (), 0 if is_read_once else num_workers, name_of, damaged)
+    is_held = is_read_once and collate is None
+    return replace(source, collate=collate or stack, rounds_doubles=collate is None, is_held=is_held)
 
 
 def _class_names(items: Any) -> Sequence[str] | None:
@@ -268,6 +284,7 @@ class _Pairs:
     items: Any
     target: str | None
     has_targets: bool
+    read: dict[int, tuple[Any, Any]] | None  # by index, if each item is read once
 
     def __len__(self) -> int:
         return len(self.items)
@@ -278,8 +295,13 @@ class _Pairs:
         return getattr(self.items, "targets", None)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if self.read is not None and index in self.read:
+            return self.read[index]
         item = self.items[index]
-        return as_pair(item, self.target, f"sample {index}") if self.has_targets else (item, ())
+        pair = as_pair(item, self.target, f"sample {index}") if self.has_targets else (item, ())
+        if self.read is not None:
+            self.read[index] = pair
+        return pair
 
 
 def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:

@@ -106,8 +106,9 @@ class InMemorySource:
 
     A tensor of uint8 `inputs` (N, *input_shape) is scaled to 0..1 and normalized when a batch is read. Floats are
     normalized once, or when a batch is read if they are augmented. `mean` and `std` are per channel, for pixels in
-    0..1. Other integers, and inputs that are a dict, a tuple or a dataclass of tensors, are used as they are; so is
-    uint8 that holds no pixels. With `rounds_doubles` they become float32, unless the run trains in float64.
+    0..1; floats without them are used as they are. So are other integers, inputs that are a dict, a tuple or a
+    dataclass of tensors, and uint8 that holds no pixels. With `rounds_doubles` they become float32, unless the run
+    trains in float64.
     """
 
     inputs: Tensors
@@ -158,7 +159,8 @@ class InMemorySource:
     @property
     def is_normalized_once(self) -> bool:
         """Whether `on` normalizes the inputs: only floats without augmentation, because uint8 takes less memory."""
-        return isinstance(self.inputs, Tensor) and self.inputs.is_floating_point() and not self.augment
+        is_floats = isinstance(self.inputs, Tensor) and self.inputs.is_floating_point()
+        return is_floats and bool(self.mean) and not self.augment
 
     def on(self, spec: StreamSpec) -> tuple[Tensors, Tensors, Tensor, Tensor]:
         """Return `inputs`, `targets`, `mean` and `std` on the device, and keep them there for the next call."""

@@ -6,7 +6,7 @@ The batches of a source together with the numbers of their samples, which damage
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_in
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, tensors_of, with_tensors
 from hydrant.data import base, workers
-from hydrant.data.in_memory import Copies, copies_to
+from hydrant.data.in_memory import Copies, DeviceStream, InMemorySource, copies_to
 from hydrant.errors import ConfigError, DataError, HydrantError, location, typed_line
 
 Transform = Callable[[Any], Tensors]
@@ -55,6 +55,8 @@ class LoaderSource:
     (per channel, for pixels in 0..1), it is scaled to 0..1 and normalized on the device. Any other result is used as it
     is; integers stay integers. `collate` makes a batch of samples. With `num_workers=0` the training process reads.
 
+    With `is_held`, the training process reads each sample once, and holds all as tensors: they never change.
+
     `name_of` returns the name of a sample for messages; with `names_are_files`, its file. A damaged sample ends the run
     unless `damaged.skip` is set. Then evaluations leave it out, and training uses the next readable sample instead.
     """
@@ -70,6 +72,10 @@ class LoaderSource:
     collate: Collate = default_collate
     names_are_files: bool = False
     rounds_doubles: bool = False  # to the format of the run, float32 unless it trains in float64
+    is_held: bool = False
+    _held: dict[bool, InMemorySource] = field(
+        default_factory=dict[bool, InMemorySource], init=False, repr=False, compare=False
+    )
 
     @property
     def num_samples(self) -> int:
@@ -80,11 +86,24 @@ class LoaderSource:
         """The attribute `targets` of the samples, as in torchvision's data sets, if it holds classes."""
         return base.as_labels(getattr(self.samples, "targets", None), self.num_samples)
 
-    def stream(self, spec: base.StreamSpec) -> LoaderStream:
-        return LoaderStream(self, spec)
+    def stream(self, spec: base.StreamSpec) -> LoaderStream | DeviceStream:
+        return self.held(is_training=True).stream(spec) if self.is_held else LoaderStream(self, spec)
 
-    def batches(self, spec: base.StreamSpec, batch_size: int) -> LoaderBatches:
+    def batches(self, spec: base.StreamSpec, batch_size: int) -> Iterable[Batch]:
+        if self.is_held:
+            return self.held(is_training=False).batches(spec, batch_size)
         return LoaderBatches(self, spec, batch_size)
+
+    def held(self, *, is_training: bool) -> InMemorySource:
+        """Return all samples as tensors, as training or an evaluation reads them."""
+        if is_training not in self._held:
+            spec = replace(base.ON_HOST, doubles=torch.float64)
+            reader = _BatchDataset(self, spec, workers.WorkerProgress(0), is_training)
+            samples = _Transfer.of(self, spec.device)(reader[range(self.num_samples)])
+            self._held[is_training] = InMemorySource(
+                *samples, (), (), has_pixels=False, rounds_doubles=self.rounds_doubles
+            )
+        return self._held[is_training]
 
     def subset(self, indices: base.Indices) -> LoaderSource:
         chosen = _Chosen(self.samples, self.name_of, indices)

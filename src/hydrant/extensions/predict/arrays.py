@@ -10,8 +10,9 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors
-from hydrant.data import LoaderSource, Source, StreamSpec
+from hydrant.data import Source, StreamSpec
 from hydrant.data.dataset import load_tensors
+from hydrant.data.loader import LoaderBatches
 from hydrant.errors import ConfigError, suggestion
 from hydrant.tasks.base import eval_mode
 from hydrant.training.costs import explain_out_of_memory
@@ -109,11 +110,11 @@ def numbered_batches(source: Source, spec: StreamSpec, batch_size: int) -> Itera
     Raises:
         ConfigError: the source gives another number of samples than it has.
     """
-    if isinstance(source, LoaderSource):
-        yield from source.batches(spec, batch_size).numbered()
+    batches, end = source.batches(spec, batch_size), 0
+    if isinstance(batches, LoaderBatches):
+        yield from batches.numbered()
         return
-    end = 0
-    for batch in source.batches(spec, batch_size):
+    for batch in batches:
         start, end = end, end + batch.num_samples
         yield torch.arange(start, end), batch
     if end != source.num_samples:

@@ -8,8 +8,9 @@ from omegaconf import OmegaConf
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.flat import differences, flatten, group_choices, redacted_yaml
+from hydrant.config.flat import differences, flatten, group_choices
 from hydrant.files.redaction import redacted
+from hydrant.runs.job import redacted_yaml
 
 
 def test_flatten_and_differences() -> None:

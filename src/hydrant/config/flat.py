@@ -5,19 +5,16 @@ OmegaConf resolvers that configs use, such as `${run_folder:outputs,${name}}`.
 """
 
 import hashlib
-import pickle
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import omegaconf
-import yaml
-from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.groups import INTERVALS, REPETITIONS, check_name, content_of, hydrants_dirs
 from hydrant.files.redaction import HIDDEN, redacted
@@ -136,69 +133,6 @@ def group_choices(choices: Mapping[str, Any]) -> dict[str, Any]:
     Hydra's own groups are left out, and `sweep`, because a grid belongs to no single run.
     """
     return {g: choices[g] for g in sorted(choices) if g != "sweep" and not g.startswith("hydra/")}
-
-
-def redacted_yaml(config: Container | Mapping[str, Any]) -> str:
-    """Return a config as YAML with unresolved interpolations and without secrets, as `OmegaConf.to_yaml` writes it.
-
-    That of a plain mapping takes a third of the time, because no config is made of it. The jobs of a sweep share the
-    texts of most keys.
-    """
-    if isinstance(config, Container):
-        config = cast("Mapping[str, Any]", OmegaConf.to_container(config, resolve=False, enum_to_str=True))
-    public = redacted(config)
-    if not isinstance(public, dict) or not public:
-        return _yaml(pickle.dumps(public))
-    parts = cast("dict[str, Any]", public)
-    outer, inner = next(iter(parts.items()))
-    if len(parts) > 1 or not isinstance(inner, dict) or not inner:
-        return "".join(_yaml(pickle.dumps({key: value})) for key, value in parts.items())
-    below = cast("dict[str, Any]", inner)  # of `hydra`, of which a job changes a few keys
-    texts = [_yaml(pickle.dumps({outer: {key: value}})) for key, value in below.items()]
-    return "".join([texts[0], *(text.partition("\n")[2] for text in texts[1:])])
-
-
-@lru_cache(1000)
-def _yaml(pickled: bytes) -> str:
-    value = pickle.loads(pickled)
-    text = _dump(value, _FastDumper)
-    # libyaml escapes more characters in double quotes, and breaks lines there at other places.
-    return text if text.isascii() and '"' not in text else _dump(value, _Dumper)
-
-
-def _dump(value: Any, dumper: type[yaml.Dumper]) -> str:
-    return yaml.dump(value, default_flow_style=False, allow_unicode=True, sort_keys=False, Dumper=dumper)
-
-
-@lru_cache(10_000)  # the jobs of a sweep have most texts in common
-def _needs_quotes(text: str) -> bool:
-    """Return whether YAML or OmegaConf reads a text as another type without quotes."""
-    if text.lower() in _BOOLEANS and text in (text.lower(), text.upper(), text.capitalize()):
-        return True
-    for kind in (int, float):
-        with suppress(ValueError):
-            kind(text)
-            return True
-    return False
-
-
-_BOOLEANS = ("y", "n", "yes", "no", "true", "false", "on", "off")
-
-
-_TEXT = "tag:yaml.org,2002:str"
-_FastBase: type[yaml.Dumper] = getattr(yaml, "CDumper", yaml.Dumper)
-
-
-class _Dumper(yaml.Dumper):
-    """Writes YAML as OmegaConf does."""
-
-
-class _FastDumper(_FastBase):
-    """Writes YAML by libyaml, if that is installed."""
-
-
-for _dumper in (_Dumper, _FastDumper):
-    _dumper.add_representer(str, lambda d, t: d.represent_scalar(_TEXT, t, "'" if _needs_quotes(t) else None))
 
 
 @cache

@@ -18,7 +18,6 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 from omegaconf import DictConfig
 
-from hydrant.config.flat import redacted_yaml
 from hydrant.config.groups import REPETITIONS
 from hydrant.errors import ConfigError, RecordError
 from hydrant.files.on_disk import as_csv, locked, open_regular, replace_file, write_json
@@ -27,6 +26,7 @@ from hydrant.files.redaction import redacted
 from hydrant.records import Command, PlannedJob, RunProgress, SweepPlan
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
+from hydrant.runs.job import redacted_yaml
 from hydrant.runs.lock import is_held, is_in_use, locking_process, locks, note_no_lock, shared, this_machine
 from hydrant.runs.record import parse_row
 from hydrant.terminal.console import notice, relative

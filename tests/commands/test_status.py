@@ -13,8 +13,8 @@ from run_states import sweep_in_all_states
 
 from hydrant import cli
 from hydrant.runs.lock import exclusive, shared
-from hydrant.sweeps.grid import Sweep
 from hydrant.sweeps.plan import read_plan
+from hydrant.sweeps.sweep import Sweep
 
 
 @pytest.fixture

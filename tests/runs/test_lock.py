@@ -30,7 +30,7 @@ from hydrant.runs.lock import (
     shared,
     wait_until_free,
 )
-from hydrant.sweeps.grid import Sweep
+from hydrant.sweeps.sweep import Sweep
 
 WORDS = (
     "tracker=local",

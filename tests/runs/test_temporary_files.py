@@ -7,8 +7,8 @@ import pytest
 from training_runs import DIGITS, Train
 
 from hydrant.runs.folder import SWEEP_LOCK, SWEEP_TABLE
-from hydrant.sweeps.grid import Sweep
 from hydrant.sweeps.plan import SweepFiles
+from hydrant.sweeps.sweep import Sweep
 
 
 def test_a_run_replaces_the_temporary_files_of_a_killed_one_and_nothing_else(

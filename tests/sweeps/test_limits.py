@@ -15,8 +15,9 @@ from answers import check
 from hydrant import cli
 from hydrant.runs.lock import shared
 from hydrant.sweeps.fork_server.call import SignalForwarding
-from hydrant.sweeps.grid import GridSweeper, Sweep
+from hydrant.sweeps.grid import GridSweeper
 from hydrant.sweeps.plan import SweepFiles, read_plan
+from hydrant.sweeps.sweep import Sweep
 
 TINY = ("tracker=local", "model.hidden=[4]", "limit_val_samples=32", "eval_every=null")
 
@@ -140,7 +141,7 @@ def test_a_failure_counts_although_the_clock_is_set_back(
     limited.rules.max_seconds = 3600.0
     grid = ("train", "-m", "name=sweep", *TINY, "seed=0", "duration=1", "optimizer=sgd", "optimizer.lr=1e30")
     with monkeypatch.context() as begun:
-        begun.setattr("hydrant.sweeps.grid.Sweep", lambda _: limited)
+        begun.setattr("hydrant.sweeps.sweep.Sweep", lambda _: limited)
         begun.setattr("time.time", now)
         assert cli.main(grid) == 1
     assert 0 < limited.files.wall_seconds < 600

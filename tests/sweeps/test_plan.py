@@ -8,8 +8,8 @@ import pytest
 from hydrant.errors import ConfigError
 from hydrant.records import SweepPlan
 from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN, SWEEP_TABLE
-from hydrant.sweeps.grid import Sweep
 from hydrant.sweeps.plan import SweepFiles, write_plan
+from hydrant.sweeps.sweep import Sweep
 
 
 @pytest.mark.parametrize("name", REPLACED_BY_SWEEP)

@@ -9,8 +9,8 @@ from run_states import sweep_in_all_states
 from hydrant.records import PlannedJob, SweepPlan
 from hydrant.runs import lock
 from hydrant.runs.lock import shared, this_machine
-from hydrant.sweeps.grid import Sweep
 from hydrant.sweeps.plan import read_plan, sweep_progress, write_plan
+from hydrant.sweeps.sweep import Sweep
 
 
 @pytest.fixture

@@ -102,7 +102,8 @@ def _execute(job: Job, logs: Any) -> RunResult:
 
 def _run_sweep(config: DictConfig, composer: Composer) -> int:
     """Run the jobs of a sweep and return the exit status."""
-    from hydrant.sweeps.grid import Context, Sweep, sweeper_of
+    from hydrant.sweeps.grid import Context, sweeper_of
+    from hydrant.sweeps.sweep import Sweep
 
     sweep = Sweep(sweep_folder(config))
     with _filling(sweep.folder, "hydra.sweep.dir"), sweep.command():

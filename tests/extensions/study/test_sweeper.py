@@ -216,7 +216,7 @@ def test_the_command_in_the_report_is_the_same_study(
 ) -> None:
     done.copy()
     runs, command, told = WrittenRuns(accuracy), shlex.split(done.record["commands"][0]), list[Any]()
-    monkeypatch.setattr("hydrant.sweeps.grid.tell_listeners", lambda *words: told.append(words[-1]))
+    monkeypatch.setattr("hydrant.sweeps.sweep.tell_listeners", lambda *words: told.append(words[-1]))
     assert command[:2] == ["hydrant", "study"]
     assert study(runs, *command[2:])[0] == 0
     assert (runs.jobs, told) == ([], ["max"]), "the picture of its sweep needs to know what is better"

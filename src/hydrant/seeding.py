@@ -70,7 +70,9 @@ def seed_process(seed: int, *stream: int) -> None:
     value = hash_of(seed, *stream)
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)
-    torch.manual_seed(value)
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_available():  # else torch would keep this call, and the stack, for a device that never comes
+        torch.cuda.manual_seed_all(value)
 
 
 def seed_micro_step(seed: int, num_updates: int, micro_batch_idx: int, device: torch.device) -> None:

@@ -188,5 +188,6 @@ class SharingComposer(QuickComposer):
         _jobs[0]._composer = self
         config = _jobs[0].compose(words)
         config.hydra.runtime.cwd = str(Path.cwd())
-        check_hydra_node(config, self.words)  # by the words of this command
+        if config.allow_targets:
+            check_hydra_node(config, self.words)  # by the words of this command
         return config

@@ -241,14 +241,19 @@ def check_overrides(overrides: Sequence[str]) -> None:
         name = key.lstrip("+~")
         if name.partition(".")[0] not in options and (words := own_words(name, value)):
             raise ConfigError(name, "no such key", remedy=_abridged(words))
-        override = _parse(text)
+        override = parsed(text)
         group = override.key_or_group
         if (group in options or re.match("hydra(/|$)", group)) and not override.is_delete():
             _check_options(override, options.get(group, []))
 
 
 @lru_cache(1000)  # jobs have most words in common
-def _parse(text: str) -> Override:
+def parsed(text: str) -> Override:
+    """Return a parsed override, which knows no options: nothing can ask it for the values of `glob(*)`.
+
+    Raises:
+        ConfigError: It cannot be parsed.
+    """
     key, _, value = text.partition("=")
     name, depth = key.lstrip("+~"), MAX_DEPTH + 1
     try:

@@ -34,7 +34,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config.check import check_hydra_node, check_receiver
-from hydrant.config.command_line import SCHEME, check_grid, check_overrides, expand_lists, with_limits
+from hydrant.config.command_line import SCHEME, check_grid, check_overrides, expand_lists, parsed, with_limits
 from hydrant.config.error_messages import BUILTIN_ERRORS, explained
 from hydrant.config.flat import register_resolvers
 from hydrant.config.groups import conf_dir, option_fields, options_with, user_conf_dir
@@ -179,6 +179,8 @@ class Composer:
             if choices.get("experiment") is None:
                 return config
             kept = [o.input_line or "" for o in self.parse(words) if o.key_or_group in _OF_EXPERIMENT]
+            if kept == words:
+                return config
             before = self.loader.compute_defaults_list(self.name, kept, mode).overrides.known_choices
             if not (replaced := replaced_options(before, choices)):
                 return config
@@ -213,7 +215,7 @@ class Composer:
         """
         if is_sweep or "hydra.mode=MULTIRUN" in self.words:
             return self.compose([*self.words, "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
-        if any(override.is_sweep_override() for override in self.parse(self.words)):
+        if any(parsed(word).is_sweep_override() for word in self.words):
             # A run, composed below, refuses several values.
             config = self.compose(self.words, RunMode.MULTIRUN)
             if config.hydra.mode == RunMode.MULTIRUN:

@@ -71,7 +71,7 @@ def seed_process(seed: int, *stream: int) -> None:
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)
     torch.default_generator.manual_seed(value)
-    if torch.cuda.is_available():  # else torch would keep this call, and the stack, for a device that never comes
+    if torch.cuda.is_available():  # else torch keeps the call for later, with its stack
         torch.cuda.manual_seed_all(value)
 
 

@@ -28,7 +28,7 @@ An augmentation whose truth value is false changes nothing and is not called. If
 
 
 class DeviceReader(Protocol):
-    """Makes batches on the device from draws or from the indices of samples."""
+    """Makes batches on the device from draws."""
 
     @property
     def seedless(self) -> object:
@@ -37,8 +37,6 @@ class DeviceReader(Protocol):
         ...
 
     def train_batch(self, draws: Tensor) -> Batch: ...
-
-    def eval_batch(self, indices: Tensor) -> Batch: ...
 
 
 _CHUNK_BYTES = 4 * 2**20  # made at once, because launching a small batch takes as long as making it
@@ -93,11 +91,11 @@ class DeviceStream:
 
 
 def device_batches(
-    reader: DeviceReader, num_samples: int, spec: StreamSpec, batch_size: int
+    read: Callable[[Tensor], Batch], num_samples: int, spec: StreamSpec, batch_size: int
 ) -> Iterator[Batch]:
-    """Yield the evaluation batches of this rank from a `DeviceReader`."""
+    """Yield the evaluation batches of this rank, which `read` makes of the indices of samples on the device."""
     for indices in batch_ranges(num_samples, batch_size, spec.rank, spec.world_size):
-        yield reader.eval_batch(torch.arange(indices.start, indices.stop, device=spec.device))
+        yield read(torch.arange(indices.start, indices.stop, device=spec.device))
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ class InMemorySource:
         return DeviceStream(_InMemoryReader.load(self, spec), order, spec)
 
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
-        return device_batches(_InMemoryReader.load(self, spec), self.num_samples, spec, batch_size)
+        return device_batches(_InMemoryReader.load(self, spec).eval_batch, self.num_samples, spec, batch_size)
 
     def subset(self, indices: Indices) -> InMemorySource:
         # A slice of a tensor is a view, which takes no memory.

@@ -14,7 +14,9 @@ from run_folders import assert_same_state, rows, weights
 from sources import GLOBAL_BATCH_SIZE, joined, same, spec, update
 from training_runs import Train, UserModule, interrupt_at, whole_and_resumed
 
+from hydrant import seeding
 from hydrant.data import LoaderSource
+from hydrant.data.workers import seed_rngs
 from hydrant.errors import ConfigError, DataError, HydrantError
 from hydrant.extensions.streams import IterableSource, stream
 from hydrant.training.checkpoint import storage
@@ -43,6 +45,10 @@ class SavedPoints(Points):
 
     def load_state_dict(self, state):
         self.position = state["position"]
+
+def points(count):
+    made = torch.randn(count, 4)
+    return made + random.random(), (made.sum(1) > 0).long()
 '''
 DIVIDED = '''
 import os
@@ -173,6 +179,30 @@ def test_the_end_of_a_pass_is_a_position() -> None:
     assert joined(training.micro_batches(5))[1].tolist() == list(range(GLOBAL_BATCH_SIZE))
 
 
+def test_a_function_makes_the_samples_of_each_epoch_once() -> None:
+    calls = list[int]()
+
+    def make(count: int) -> Any:
+        calls.append(count)
+        return torch.rand(count, 2, dtype=torch.float64) + random.random(), torch.arange(count)
+
+    epochs, data = list[Any](), own(make, val=make, test=make, num_val_samples=30)
+    for epoch in range(4):
+        seed_rngs(seeding.hash_of(spec().seed, seeding.SAMPLE, epoch))
+        epochs.append(make(30))
+    expected = [torch.cat(parts) for parts in zip(*epochs, strict=True)]
+    assert len(calls) == 4 + 2
+    training = data.train.stream(spec())
+    inputs, targets = joined(batch for n in range(10) for batch in training.micro_batches(n))
+    assert same((inputs, targets), (expected[0].float(), expected[1]))
+    assert calls == 10 * [30]
+    for world_size, micro_batch_size in ((1, 4), (2, 3), (3, 4)):  # update 7 has samples of two epochs
+        parts = update(data.train, 7, world_size, micro_batch_size=micro_batch_size)
+        assert same(parts, (inputs[84:96], targets[84:96]))
+    evaluated = [joined(part.batches(spec(), 7))[0] for part in (data.val, data.test, data.train)]
+    assert len({float(part.sum()) for part in (*evaluated, inputs[:30])}) == 4
+
+
 class Broken(Stateless):
     def __iter__(self) -> Iterator[Any]:
         yield torch.zeros(2), 0
@@ -251,6 +281,21 @@ def test_a_run_over_a_stream_resumes_exactly(
     (saved / "manifest.json").write_text(json.dumps(manifest))
     earlier = train(*points, *more, f"resume={saved}", name="earlier")
     assert_same_state(weights(earlier), weights(whole))
+
+
+def test_a_run_over_a_function_resumes_exactly_without_workers(
+    points: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = [
+        word
+        for key in ("train", "val")
+        for word in (f"data.{key}._target_=own_stream.points", f"+data.{key}._partial_=true")
+    ]
+    words = (*points, *functions, "data.num_workers=1")
+    monkeypatch.setattr("hydrant.data.workers.WorkerLoader", None)
+    whole, resumed = whole_and_resumed(train, monkeypatch, words, 7)
+    assert_same_state(weights(resumed), weights(whole))
+    assert rows(resumed) == rows(whole)
 
 
 def test_a_stream_without_a_position_trains_but_is_not_resumed(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import torch
@@ -16,10 +17,16 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from hydrant import seeding
-from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, with_tensors
+from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, whole_batch, with_tensors
 from hydrant.clock import Steps
-from hydrant.data import Data, Indices, StreamSpec, workers
-from hydrant.data.base import DamagedSamples, check_normalization, check_num_classes, check_same_classes
+from hydrant.data import Data, Indices, Source, StreamSpec, workers
+from hydrant.data.base import (
+    DamagedSamples,
+    SampleOrder,
+    check_normalization,
+    check_num_classes,
+    check_same_classes,
+)
 from hydrant.data.dataset import (
     as_pair,
     cut_rows,
@@ -29,7 +36,7 @@ from hydrant.data.dataset import (
     stack,
     to_tensor,
 )
-from hydrant.data.in_memory import copies_to
+from hydrant.data.in_memory import DeviceStream, InMemorySource, copies_to
 from hydrant.data.loader import Collate, LoaderSource, Transform, collated
 from hydrant.errors import ConfigError, DataError, HydrantError, log, suggestion
 from hydrant.extensions.streams.hugging_face_splits import HuggingFaceSplit, load_splits
@@ -44,7 +51,7 @@ def stream(
     val: Any,
     test: Any,
     extra_val: Mapping[str, Any],
-    num_samples: PositiveInt,
+    num_samples: PositiveInt | None,
     num_val_samples: PositiveInt | None,
     target: str | None,
     collate: Collate | None,
@@ -53,34 +60,46 @@ def stream(
     num_workers: Literal[0, 1],
     divided: bool,
 ) -> Data:
-    """Return data whose training samples are read from an iterable, in its order.
+    """Return data whose training samples are read from an iterable, in its order, or made by a function.
 
     Args:
         train: an iterable of items as `dataset` takes them. When it ends, it is iterated again. If it has `state_dict`
-            and `load_state_dict`, a run can be resumed exactly: `state_dict()` describes which item comes next.
-        val, test: a map-style data set, or an iterable whose first `num_val_samples` items are used; they are held in
-            memory. `test` may be None.
+            and `load_state_dict`, a run can be resumed exactly: `state_dict()` describes which item comes next. Or a
+            function, as `FunctionSource` explains, which no process reads ahead.
+        val, test: a map-style data set, or an iterable or a function whose first `num_val_samples` items are used; they
+            are held in memory. `test` may be None.
         extra_val: further validation sets like `val`, by name.
-        num_samples: how many samples count as an epoch, in durations such as `10ep`.
+        num_samples: how many samples count as an epoch, in durations such as `10ep`. None: the length of `train`, or
+            its attribute `num_samples`; so it is for `val` and `test`.
         target, collate, input_shape, num_classes: see `dataset`.
         num_workers: 1: a process per rank reads ahead; 0: the training process reads.
         divided: True: `train` gives each rank items of its own.
 
     Raises:
-        ConfigError: `train` cannot be iterated, or `val` has no length and `num_val_samples` is missing.
+        ConfigError: `train` cannot be iterated, or has no length and `num_samples` is missing; so for `val`.
     """
 
-    def evaluated(key: str, items: Any) -> LoaderSource:
+    def source(
+        key: str, items: Any, number: int | None, *, is_divided: bool
+    ) -> IterableSource | FunctionSource:
+        if number is None:
+            number = len(items) if hasattr(items, "__len__") else getattr(items, "num_samples", None)
+        if number is None:
+            message = f"{key} is a {type(items).__name__} without a length"
+            remedy = "give the number of its samples"
+            raise ConfigError(number_key(key), message, remedy=remedy)
+        if callable(items) and not hasattr(items, "__iter__"):
+            return FunctionSource(items, number, target, key)
+        return IterableSource(items, number, target, collate, num_workers, key, is_divided=is_divided)
+
+    def evaluated(key: str, items: Any) -> Source:
         if is_map_style(items):
             return map_style_source(key, items, target, collate, num_workers)
-        if num_val_samples is None:
-            message = f"{key} is a {type(items).__name__} without a length"
-            raise ConfigError("data.num_val_samples", message, remedy="give the number of its samples")
-        source = IterableSource(items, num_val_samples, target, collate, num_workers, key)
-        return source.subset(range(num_val_samples))
+        first = source(key, items, num_val_samples, is_divided=False)
+        return first.subset(range(first.num_samples))
 
     return Data(
-        IterableSource(train, num_samples, target, collate, num_workers, is_divided=divided),
+        source("data.train", train, num_samples, is_divided=divided),
         evaluated("data.val", val),
         None if input_shape is None else tuple(input_shape),
         num_classes,
@@ -112,7 +131,6 @@ class IterableSource:
         is_divided: bool = False,
     ) -> None:
         self._items, self.key = items, key
-        self._number_key = "data.num_samples" if key == "data.train" else "data.num_val_samples"
         self.has_state = hasattr(items, "state_dict") and hasattr(items, "load_state_dict")
         if not self.has_state and isinstance(items, Iterator):
             message = f"a {type(items).__name__} cannot begin again; __iter__ must return a new iterator"
@@ -148,7 +166,7 @@ class IterableSource:
             first = list(itertools.islice(items, count))
         if len(first) < count:
             message = f"{count} samples are needed, but {key} ends after {len(first)}"
-            raise ConfigError(self._number_key, message)
+            raise ConfigError(number_key(key), message)
         return map_style_source(key, first, self.target, None if self.rounds_doubles else self.collate, 0)
 
     def state(self) -> Any:
@@ -195,6 +213,73 @@ class IterableSource:
             if item is _END:
                 return
             yield item
+
+
+def number_key(key: str) -> str:
+    """Return the key of the number of samples of a stream."""
+    return "data.num_samples" if key == "data.train" else "data.num_val_samples"
+
+
+@dataclass(frozen=True)
+class FunctionSource:
+    """Samples that a function makes, `num_samples` new ones for each epoch.
+
+    `make(count)` returns the inputs and targets of `count` samples. The random numbers that it draws, from Python,
+    NumPy or torch, are a function of the seed and the epoch. So a run resumes exactly, and no process reads ahead.
+
+    Args:
+        make: the function.
+        num_samples: of an epoch.
+        target: the key of a dict that is its target; see `hydrant.data.dataset`.
+        key: the config key of the samples, for messages.
+    """
+
+    make: Callable[[int], Any]
+    num_samples: int
+    target: str | None = None
+    key: str = "data.train"
+
+    def samples(self, *position: int) -> InMemorySource:
+        """Return the samples of an epoch, whose random numbers are a function of `position`."""
+        with workers.preserve_rngs(), workers.reading(self.key, number_key(self.key)):
+            workers.seed_rngs(seeding.hash_of(*position))
+            made = as_pair(self.make(self.num_samples), self.target, self.key)
+        return InMemorySource(*made, (), (), has_pixels=False, rounds_doubles=True)
+
+    def stream(self, spec: StreamSpec) -> DeviceStream:
+        return DeviceStream(
+            _Epochs(self, spec), InOrder(spec.seed, self.num_samples, torch.device("cpu")), spec
+        )
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
+        return self.subset(range(self.num_samples)).batches(spec, batch_size)
+
+    def subset(self, indices: Indices) -> InMemorySource:
+        """Return some samples of an epoch that does not depend on the seed, and that is another for each key."""
+        return self.samples(seeding.EVALUATION, *self.key.encode()).subset(indices)
+
+
+class InOrder(SampleOrder):
+    """The samples of each epoch in their order."""
+
+    def permutation(self, epoch: int) -> Tensor:
+        del epoch
+        return torch.arange(self.num_samples)
+
+
+class _Epochs:
+    """Reads the batches of a `FunctionSource`, of draws that ascend."""
+
+    seedless = None
+
+    def __init__(self, source: FunctionSource, spec: StreamSpec) -> None:
+        self._spec, self._num_samples = spec, source.num_samples
+        self._epoch = lru_cache(2)(partial(source.samples, spec.seed, seeding.SAMPLE))
+
+    def train_batch(self, draws: Tensor) -> Batch:
+        epochs, indices = draws // self._num_samples, (draws % self._num_samples).numpy()
+        parts = [self._epoch(epoch).subset(indices[epochs == epoch]) for epoch in epochs.unique().tolist()]
+        return whole_batch([[Batch(*part.on(self._spec)[:2])] for part in parts])
 
 
 @dataclass(frozen=True)

@@ -160,10 +160,6 @@ class Outcome(NamedTuple):
     num_targets: int | Tensor  # a tensor is an integer of shape (); the type is the same for every batch
     carried: Tensors = None  # (B, ...) each, which are detached; None: nothing
 
-    def clone(self) -> Outcome:
-        """Copy all tensors to new memory; gradients still flow through the copies."""
-        return Outcome(*(map_tensors(Tensor.clone, part) for part in self))
-
     def total_loss(self) -> Tensor:
         """Return the sum of the losses, shape ()."""
         return functools.reduce(operator.add, self.losses.values())

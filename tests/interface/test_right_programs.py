@@ -291,6 +291,13 @@ def of_pairs(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs @ targets.T, torch.arange(len(outputs)))
 
 
+class OfMicroBatch(Supervised):
+    """Computes its loss in a `forward` of its own."""
+
+    def forward(self, batch: Batch) -> Outcome:
+        return super().forward(batch)
+
+
 @pytest.mark.extension
 def test_a_loss_of_a_whole_batch_has_one_size(capsys: pytest.CaptureFixture[str]) -> None:
     task = partial(Supervised, loss=of_pairs, metrics={}, loss_of_batch=True)
@@ -300,6 +307,7 @@ def test_a_loss_of_a_whole_batch_has_one_size(capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert cli.main(["compare", *sizes.values()]) == 0
     assert "val/loss is another quantity with each loss_of_batch" in capsys.readouterr().out
+    task = partial(OfMicroBatch, **task.keywords)
     with pytest.raises(hydrant.ConfigError, match=r"^micro_batch_size: divides the batch, but the loss"):
         train(Frozen, forces, "micro_batch_size=10", task=task)
 

@@ -1,11 +1,14 @@
-"""Optimizers that take turns: the weights of plain loops, on ranks, after a resume, and with a loss scaler."""
+"""Optimizers that take turns, and losses of a whole batch: the weights of plain loops at any division, and resumed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import adversarial
+import contrastive
 import pytest
 from ranks import run_on_ranks
 from run_folders import assert_close_rows, assert_same_state, rows, training, weights
+from torch.testing import assert_close
 from training_runs import Train, whole_and_resumed
 
 import hydrant
@@ -20,6 +23,30 @@ BASE = ("tracker=local", "allow_targets=[adversarial]", "~model.hidden", "~model
 DCGAN = (*BASE, "+task.is_wgan=false", "update_order=[[critic,generator]]")
 WGAN_GP = (*BASE, "+task.is_wgan=true", "+model.is_normed=false",
            "update_order=[[critic],[critic],[critic],[critic],[critic,generator]]")  # fmt: skip
+
+CONTRASTIVE = ("tracker=local", "allow_targets=[contrastive]", "~model.hidden", "~model.dropout", "duration=6",
+               "log_every=3", "eval_every=3", "save_every=3", "global_batch_size=16", "eval_batch_size=60",
+               "task=supervised", "optimizer=sgd", "scheduler=constant", "max_grad_norm=1")  # fmt: skip
+WHOLE = {
+    "halves": (*CONTRASTIVE, "model._target_=contrastive.make_towers", "task._target_=contrastive.Halves",
+               "~task.loss", "~task.loss_of_batch"),
+    "triplets": (*CONTRASTIVE, "model._target_=contrastive.make_encoder", "task.loss_of_batch=true",
+                 "task.loss._target_=contrastive.batch_hard", "+task.loss._partial_=true"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train on two ranks; return the folder of the runs."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for module in (adversarial, contrastive):
+        (folder / f"{module.__name__}.py").write_text(Path(f"{module.__file__}").read_text())
+    runs: dict[str, Sequence[str]] = {
+        f"{name}{size}": (*WHOLE[name], f"micro_batch_size={size}") for name in WHOLE for size in (8, 4)
+    }
+    runs["dcgan"] = (*DCGAN, "micro_batch_size=8")
+    run_on_ranks(2, folder, [("train", f"name={name}", *words) for name, words in runs.items()])
+    return folder / "outputs"
 
 
 def losses(folder: Path) -> list[dict[str, float]]:
@@ -41,13 +68,13 @@ def test_the_weights_are_those_of_the_authors_loops(
         assert row["train/loss"] == pytest.approx(row["train/critic"] + row["train/generator"])
 
 
-def test_ranks_micro_batches_and_a_loss_scaler_change_rounding_only(train: Train, workdir: Path) -> None:
-    (workdir / "adversarial.py").write_text(Path(f"{adversarial.__file__}").read_text())
-    words = (*DCGAN, "micro_batch_size=8")
-    one = train(*words, name="one")
-    run_on_ranks(2, workdir, [("train", "name=two", *words)])
-    assert_close_rows(one, workdir / "outputs" / "two")
-    scaled = train(*words, "precision=fp16", "precision.init_scale=1e9", name="scaled")
+@pytest.mark.parametrize(("words", "name"), [(DCGAN, "dcgan"), (WHOLE["halves"], "halves8")])
+def test_ranks_micro_batches_and_a_loss_scaler_change_rounding_only(
+    words: Sequence[str], name: str, train: Train, on_two_ranks: Path
+) -> None:
+    one = train(*words, "micro_batch_size=8", name="one")
+    assert_close_rows(one, on_two_ranks / name)
+    scaled = train(*words, "micro_batch_size=8", "precision=fp16", "precision.init_scale=1e9", name="fp16")
     assert rows(scaled)[-1]["optim/num_skipped"]
     assert_close_rows(one, scaled, rel=0.02, abs=0.02, read=losses)
 
@@ -62,3 +89,20 @@ def test_a_single_optimizer_in_turn_is_no_turn_in_evaluation(train: Train) -> No
     )
     alone = train(*words, "optimizers.generator.losses=null", "update_order=[[generator]]")
     assert {"val/critic", "val/generator"} < rows(alone)[-1].keys()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_loss_of_a_whole_batch_is_that_of_a_plain_loop(
+    name: str, train: Train, monkeypatch: pytest.MonkeyPatch, on_two_ranks: Path
+) -> None:
+    whole, resumed = whole_and_resumed(train, monkeypatch, (*WHOLE[name], "micro_batch_size=4"), stop_at=5)
+    assert_same_state([weights(whole), training(whole)], [weights(resumed), training(resumed)])
+    folders = [(size, train(*WHOLE[name], f"micro_batch_size={size}", name=f"{size}")) for size in (16, 8)]
+    folders.append((4, whole))
+    folders += [(size, on_two_ranks / f"{name}{size}") for size in (8, 4)]
+    for size, folder in folders:
+        plan = prepare(hydrant.compose([*WHOLE[name], f"micro_batch_size={size}"]))
+        contrastive.plain_loop(plan.task, plan.data.train.stream(plan.spec), 6)
+        assert_close(weights(folder), dict(plan.task.model.state_dict()), rtol=0, atol=1e-6)
+        if name == "halves":  # without dropout, the division changes rounding only
+            assert_close_rows(folders[0][1], folder)

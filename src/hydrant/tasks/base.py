@@ -113,7 +113,7 @@ class Task(nn.Module):
     best_metric: ClassVar[str] = DEFAULT_METRIC
     """Decides the best checkpoint unless the config names another one."""
     loss_of_batch = False
-    """True: the loss has terms of several samples, such as pairs, so micro-batches change it."""
+    """True: the loss has terms of several samples, such as pairs, so `assess` gets the outputs of the whole batch."""
     turn: str | None = None
     """The optimizer that updates by this forward pass, where they take turns (`update_order`): only its losses are
     needed. None: all losses are, as in evaluation."""
@@ -128,8 +128,26 @@ class Task(nn.Module):
         self.model = model
         self.metrics = nn.ModuleDict(metrics or {})
 
+    @property
+    def gathers_outputs(self) -> bool:
+        """Whether the loss of a whole batch is that of gathered outputs; a `forward` of its own sees a micro-batch."""
+        return self.loss_of_batch and type(self).forward is Task.forward
+
     def forward(self, batch: Batch) -> Outcome:
         """Return the losses and measurements of one batch."""
+        outputs = self.outputs(batch)
+        return self.assess(outputs, Batch((), batch.targets) if self.loss_of_batch else batch)
+
+    def outputs(self, batch: Batch) -> Tensors:
+        """Return what `assess` needs of the inputs, (B, ...) each. Default: what the model returns for them."""
+        return self.model(batch.inputs)
+
+    def assess(self, outputs: Tensors, batch: Batch) -> Outcome:
+        """Return the losses and measurements of outputs.
+
+        With `loss_of_batch`, outputs and targets are those of all micro-batches and ranks in training, in the order of
+        the batch, and `batch` has no inputs.
+        """
         raise NotImplementedError
 
     def receive_data(self, data: Any) -> None:
@@ -351,7 +369,7 @@ class Supervised(Task):
         model: `inputs -> outputs`. It gets the inputs of the batch as they are, such as a dict.
         loss: a module or a function. Of torch's losses with an `ignore_index`, the mean is over the targets that count.
         metrics: torchmetrics by name, for evaluation. They are updated with `(outputs, targets)`.
-        loss_of_batch: True: the loss has terms of several samples, such as pairs, so micro-batches are refused.
+        loss_of_batch: True: the loss has terms of several samples, such as pairs, and gets those of the whole batch.
     """
 
     def __init__(
@@ -366,9 +384,6 @@ class Supervised(Task):
         self.loss_of_batch = loss_of_batch
         self.loss = checked_loss(loss)
         self._is_of_torch = is_of_torch(self.loss)
-
-    def forward(self, batch: Batch) -> Outcome:
-        return self.assess(self.model(batch.inputs), batch)
 
     def assess(self, outputs: Tensors, batch: Batch) -> Outcome:
         """Return the loss of the model's outputs.
@@ -392,7 +407,8 @@ class Supervised(Task):
                 raise ConfigError("task.loss", message)
         predictions = map_tensors(Tensor.detach, outputs)
         valid = self.loss.valid(batch.targets) if isinstance(self.loss, MeanOfValid) else None
-        num_targets = batch.num_samples if valid is None else valid.sum()
+        samples = Batch(outputs, ()) if self.loss_of_batch else batch
+        num_targets = samples.num_samples if valid is None else valid.sum()
         measurements = self.measure(outputs, batch) if self.measures else {}
         return Outcome(losses, measurements, predictions, num_targets)
 

@@ -115,22 +115,27 @@ class Classification(Task):
             raise ConfigError("task.class_weights", message, remedy="give numbers")
         self.class_weights = torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)
 
-    def forward(self, batch: Batch) -> Outcome:
-        """`batch.targets` are class indices, (B, ...) integers, or class probabilities in the shape of the logits.
-
-        With `multi_label` they have the shape of the logits: 1 or 0, or the probability of each label.
-        """
-        return self.assess(self.model(batch.inputs), batch)
-
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
-        """Return the loss of the model's logits."""
+        """Return the loss of the model's logits.
+
+        `batch.targets` are class indices, (B, ...) integers, or class probabilities in the shape of the logits. With
+        `multi_label` they have the shape of the logits: 1 or 0, or the probability of each label.
+        """
         targets = tensor_targets(batch.targets, "classification")
         logits, targets = self._classes_second(widened(outputs), targets)
         has_classes = targets.ndim == logits.ndim  # instead of their indices
         each_counts = self._is_multi_label or not has_classes
         valid = targets != self._ignored if each_counts and self._ignored is not None else None
         num_targets = targets.numel() if each_counts else targets.numel() // targets.shape[1]
-        name, loss = self._loss(logits, targets, valid)
+        weights, smoothing = self.class_weights, self._label_smoothing
+        weights = None if weights is None else weights.to(logits.dtype)
+        if self._own_loss is not None:
+            name, loss = "loss", self._own_loss(logits, targets)
+        elif self._is_multi_label:
+            name = "binary_cross_entropy"
+            loss = base.binary_cross_entropy(logits, targets, weights, smoothing, valid)
+        else:
+            name, loss = "cross_entropy", base.cross_entropy(logits, targets, weights, smoothing, valid)
         measurements = self._measurements(logits, targets, valid) if self.measures else {}
         num_valid = num_targets if valid is None else valid.sum()
         return Outcome({name: loss}, measurements, logits.detach(), num_valid)
@@ -140,16 +145,6 @@ class Classification(Task):
         logits = widened(self.model(inputs))
         logits = logits.movedim(-1, 1) if self._class_dim == -1 else logits
         return label_predictions(logits) if self._is_multi_label else class_predictions(logits)
-
-    def _loss(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[str, Tensor]:
-        if self._own_loss is not None:
-            return "loss", self._own_loss(logits, targets)
-        if (weights := self.class_weights) is not None:
-            weights = weights.to(logits.dtype)
-        if self._is_multi_label:
-            loss = base.binary_cross_entropy(logits, targets, weights, self._label_smoothing, valid)
-            return "binary_cross_entropy", loss
-        return "cross_entropy", base.cross_entropy(logits, targets, weights, self._label_smoothing, valid)
 
     def _measurements(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> dict[str, Tensor]:
         is_right = (logits > 0) == (targets > 0.5) if self._is_multi_label else are_correct(logits, targets)

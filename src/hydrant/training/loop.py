@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.batch import Outcome, map_tensors, tensors_of, whole_batch
+from hydrant.batch import Batch, Outcome, is_inexact, map_tensors, split_batch, tensors_of, whole_batch
 from hydrant.clock import NOTHING, Due
 from hydrant.errors import Interrupted, NonFiniteError
-from hydrant.tasks import Task
+from hydrant.tasks.base import Task, kept_buffers
 from hydrant.training import reports
 from hydrant.training.metrics import Pace
 from hydrant.training.trainer import Trainer
@@ -184,6 +184,7 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
     if num_micro_steps != trainer.num_micro_steps:
         trainer.weigh_losses(num_micro_steps)
     num_targets: int | Tensor = 0
+    whole = WholeBatch(trainer, turn) if plan.gathers_outputs else None
     trainer.enter("data_wait")
     for micro_step, batch in enumerate(trainer.stream.micro_batches(num_updates)):
         is_last = micro_step == num_micro_steps - 1
@@ -194,7 +195,7 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
         trainer.enter("forward")
         seeding.seed_micro_step(spec.seed, num_updates, micro_batch_idx, world.device)
         with parallel.gradient_sync(trainer.trained, is_last):  # the ranks reduce once per update
-            outcome = trainer.forward(trainer.trained, batch)
+            outcome = whole.part(batch, micro_step) if whole else trainer.forward(trainer.trained, batch)
             trainer.enter("backward")
             add_gradients(trainer, turn, outcome, is_last=is_last)
         outcomes.append(outcome)
@@ -202,7 +203,7 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
         if not is_last:
             trainer.enter("data_wait")
     trainer.enter("optimizer")
-    if turn.name:
+    if turn.name or whole:
         parallel.average_gradients(turn.all_parameters)
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
     usual = num_samples * plan.targets_per_sample
@@ -210,7 +211,69 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
         turn.scale_gradients(usual / num_targets.clamp(min=1).to(trainer.loss_weight))
     elif num_targets not in (usual, 0):
         turn.scale_gradients(usual / num_targets)
-    return outcomes, stop
+    return whole.outcomes if whole else outcomes, stop
+
+
+class WholeBatch:
+    """The losses of the outputs of all micro-batches and ranks of an update: those of the whole batch.
+
+    As in Gao et al., "Scaling deep contrastive learning batch size under memory limited setup", 2021 (GradCache), all
+    outputs are computed first, and the gradients of the losses by them. Then the loop computes the outputs of one
+    micro-batch after the other again, with the same random numbers and buffers, to pass these gradients on.
+
+    Args:
+        trainer: the run, before its next update.
+        turn: the optimizers whose parameters get gradients.
+    """
+
+    def __init__(self, trainer: Trainer, turn: Turn) -> None:
+        plan, num_updates, task = trainer.plan, trainer.state.num_updates, cast("Any", trainer.task)
+        spec, world = plan.spec, plan.world
+        self._forward = partial(trainer.forward, task.outputs)
+        self._parameters = [p for p in turn.all_parameters if p.requires_grad]
+        self._num_targets = spec.micro_batch_size * plan.targets_per_sample
+        parts = list[tuple[Any, Any]]()  # of this rank: outputs and targets
+        trainer.enter("forward")
+        with kept_buffers(task):
+            for micro_step, batch in enumerate(trainer.stream.micro_batches(num_updates)):
+                micro_batch_idx = micro_step * world.world_size + world.rank
+                batch = plan.mixing(batch, spec.seed, num_updates, micro_batch_idx)
+                if trainer.carried:
+                    task.carried = trainer.carried[micro_step]
+                seeding.seed_micro_step(spec.seed, num_updates, micro_batch_idx, world.device)
+                parts.append((map_tensors(Tensor.detach, self._forward(batch)), batch.targets))
+        of_ranks = plan.parallel.all_gather(parts)
+        of_ranks[world.rank] = parts
+        leaves = [t.requires_grad_() for outputs, _ in parts for t in tensors_of(outputs) if is_inexact(t)]
+        self._num_parts, self._num_leaves = len(of_ranks) * len(parts), len(leaves)
+        seeding.seed_micro_step(spec.seed, num_updates, self._num_parts, world.device)  # of the losses
+        outputs, targets = whole_batch(of_ranks)
+        outcome: Outcome = trainer.forward(partial(task.assess, outputs), Batch((), targets))
+        self._gradients = {
+            name: plan.precision.gradients(loss, [*leaves, *self._parameters])
+            for name, loss in outcome.losses.items()
+            if loss.requires_grad
+        }
+        outcome = map_tensors(Tensor.detach, outcome)
+        carried = split_batch(outcome.carried, spec.micro_batch_size, self._num_parts)
+        of_parts = [outcome._replace(carried=part) for part in carried[world.rank :: world.world_size]]
+        self.outcomes = [of_parts[0], *(part._replace(num_targets=0) for part in of_parts[1:])]
+        """The losses of the whole batch, the same on every rank; they count once. Each carries what its samples do."""
+
+    def part(self, batch: Batch, micro_step: int) -> Outcome:
+        """Return losses of a micro-batch. Averaged over micro-batches and ranks, their gradients are those of all."""
+        outputs = [tensor for tensor in tensors_of(self._forward(batch)) if is_inexact(tensor)]
+        first, losses = micro_step * len(outputs), dict[str, Any]()
+        for name, gradients in self._gradients.items():
+            of_outputs, of_parameters = gradients[first:], gradients[self._num_leaves :]
+            through_outputs = self._num_parts * _inner_product(outputs, of_outputs)
+            losses[name] = through_outputs + _inner_product(self._parameters, of_parameters)
+        return Outcome(losses, {}, (), self._num_targets)
+
+
+def _inner_product(tensors: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Any:
+    pairs = zip(tensors, gradients, strict=False)
+    return sum((tensor * gradient.conj()).sum().real for tensor, gradient in pairs if gradient is not None)
 
 
 def add_gradients(trainer: Trainer, turn: Turn, outcome: Outcome, *, is_last: bool) -> None:

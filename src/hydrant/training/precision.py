@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, in_dtype, map_tensors
+from hydrant.batch import Batch, in_dtype, map_tensors, widened
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import AboveOne, BetweenZeroAndOne, Positive, PositiveInt
 from hydrant.installation import require_extra
@@ -135,13 +135,13 @@ class Precision:
         cast = partial(map_tensors, partial(in_dtype, dtype=dtype))
         return Batch(cast(batch.inputs), batch.targets if self.is_reduced else cast(batch.targets))
 
-    def around(self, forward: Callable[[nn.Module, Batch], T]) -> Callable[[nn.Module, Batch], T]:
+    def around(self, forward: Callable[[Any, Batch], T]) -> Callable[[Any, Batch], T]:
         """Return a forward pass in these formats: the same function if they change nothing."""
         is_plain = self.autocast_dtype is None and self._parameters is None
         if type(self) is Precision and is_plain:  # a subclass may cast to any format
             return forward
 
-        def cast_forward(task: nn.Module, batch: Batch) -> T:
+        def cast_forward(task: Any, batch: Batch) -> T:
             with self.autocast():
                 return forward(task, self.cast(batch))
 
@@ -154,6 +154,12 @@ class Precision:
         gradient = weight if weight.dtype is loss.dtype else weight.to(loss.dtype)
         scaled = self.scaler.scale(loss) if self.scales_loss else loss
         scaled.backward(gradient, retain_graph=retain_graph, inputs=inputs)
+
+    def gradients(self, loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return the gradients of a loss, shape (), by inputs: scaled while they are computed, and None without one."""
+        scale = self.scaler.scale(torch.ones_like(loss))
+        scaled: Any = torch.autograd.grad(loss, inputs, scale, retain_graph=True, allow_unused=True)
+        return [None if gradient is None else widened(gradient) / scale for gradient in scaled]
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Divide the gradients of an optimizer by the loss scale. Call it once per update, before clipping."""

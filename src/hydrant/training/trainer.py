@@ -111,6 +111,11 @@ class Plan:
     identity: DataIdentity
 
     @cached_property
+    def gathers_outputs(self) -> bool:
+        """Whether the loss of an update is that of the outputs of several micro-batches or ranks."""
+        return self.task.gathers_outputs and self.spec.micro_batch_size < max(self.spec.batch_sizes.values)
+
+    @cached_property
     def early_stopping(self) -> EarlyStopping:
         best, eval_every = self.config["best"], self.intervals.eval_every
         return EarlyStopping(best["metric"], best["mode"], self.config["patience"], eval_every)

@@ -11,17 +11,18 @@ from typing import Any, Literal, cast
 
 import torch
 import torch._dynamo
-from torch import nn
+from torch import Tensor, nn
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.optim import Optimizer
 
-from hydrant.batch import Batch, Outcome, tensors_of
+from hydrant.batch import Batch, Outcome, map_tensors, tensors_of
 from hydrant.errors import CompileError, ConfigError, log, unknown_name
 from hydrant.extensions.compile import checks
 from hydrant.extensions.compile.compiled_step import CompiledStep, Hyperparameters, compile_step
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.models import repeated_blocks
 from hydrant.optimizers.kernels import OptimizerStep
+from hydrant.tasks import Task
 from hydrant.training.compilation import Compilation, CompileReport, Gradients, Incident
 from hydrant.training.costs import is_out_of_memory, reset_peak_memory
 from hydrant.training.distributed.ddp import Collective
@@ -43,13 +44,13 @@ def parts_to_compile(task: nn.Module, scope: Scope) -> list[tuple[nn.Module, str
         ConfigError: the task has no such part.
     """
     if scope == "task":
-        return [(task, "forward")]
+        return [(task, "outputs" if isinstance(task, Task) and task.gathers_outputs else "forward")]
     model, obstacle = cast("nn.Module", task.model), ""
     parts = list(model.children()) if isinstance(model, nn.ModuleDict) else [model]
     if scope == "blocks":
         parts = [block for part in parts for block in repeated_blocks(part)]
         obstacle = "" if parts else "this model has no repeated blocks"
-    if scope == "model_and_loss" and not hasattr(task, "assess"):
+    if scope == "model_and_loss" and type(cast("Task", task)).assess is Task.assess:
         obstacle = f"{type(task).__name__} computes its loss without a method `assess`"
     if obstacle:
         raise ConfigError("compile.scope", obstacle, remedy="use compile.scope=task")
@@ -309,7 +310,7 @@ class Compile(Compilation):
         if not self.reuses_memory:
             return task(batch)
         torch.compiler.cudagraph_mark_step_begin()
-        return task(batch).clone()
+        return map_tensors(Tensor.clone, task(batch))
 
     def _read(self, when: str, **planned: bool) -> None:
         """Log what was compiled since the last call, and check the limits."""

@@ -54,12 +54,11 @@ class Distillation(Task):
         self.teacher.eval()
         return self
 
-    def forward(self, batch: Batch) -> Outcome:
-        """`batch.targets` are class indices, (B,) int64, or class probabilities, (B, num_classes)."""
-        return self.assess(self.model(batch.inputs), batch)
-
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
-        """Return the losses of the student's logits, (B, num_classes)."""
+        """Return the losses of the student's logits, (B, num_classes).
+
+        `batch.targets` are class indices, (B,) int64, or class probabilities, (B, num_classes).
+        """
         logits = widened(outputs)
         with torch.no_grad():
             teacher_logits = widened(self.teacher(batch.inputs))

@@ -149,6 +149,7 @@ def check_plan(plan: Plan) -> None:
         "its loss scale depends on its gradients (precision)": plan.precision.scales_loss,
         "its updates may be skipped (skip_non_finite)": optimizers.skips_non_finite,
         "its optimizers follow single losses (optimizers.*.losses) or take turns": optimizers.leaves_parameters_out,
+        "its loss is one of all micro-batches (loss_of_batch, micro_batch_size)": plan.gathers_outputs,
         "its optimizer evaluates the loss itself (optimizer)": optimizers.uses_closure,
         "it is profiled (profiler)": plan.profiler.is_on,
         "only a part of it is compiled (compile.scope=task lets it be stacked)": compiles

@@ -174,11 +174,11 @@ def build(
         log.info(message, config["memory_format"])
         convert_to_channels_last(task)
     plan.averaging.start(cast("nn.Module", task.model))
-    plan.compilation.apply(task, retains_graph=plan.optimizers.leaves_parameters_out)
-    # DistributedDataParallel waits for the gradients of all weights, but in a turn only those of one optimizer get one.
-    trained = (
-        plan.parallel.wrap(task) if not config["update_order"] else plan.parallel.with_first_weights(task)
-    )
+    plan.compilation.apply(task, retains_graph=plan.optimizers.leaves_parameters_out or plan.gathers_outputs)
+    # DistributedDataParallel waits for the gradients of all weights, but in a turn only those of one optimizer get one,
+    # and calls a whole forward pass, but a loss of gathered outputs is none of its parts.
+    is_whole = not (config["update_order"] or plan.gathers_outputs)
+    trained = plan.parallel.wrap(task) if is_whole else plan.parallel.with_first_weights(task)
     plan.averaging.shard(plan.parallel.shard)
     make_step = plan.compilation.optimizer_step
     if plan.parallel.splits_muon and plan.world.world_size > 1:
@@ -243,9 +243,11 @@ def _rehearse_rest(
     for name, split in evaluated.items():
         trials.evaluate(split.source, name)
     build_optimizers.check_losses(config, dry.outcome)
-    if task.loss_of_batch and size * trials.world.world_size < max(spec.batch_sizes.values):
+    is_divided = size * trials.world.world_size < max(spec.batch_sizes.values)
+    if task.loss_of_batch and is_divided and not task.gathers_outputs:
         message = "divides the batch, but the loss of this task is one of the whole batch (loss_of_batch)"
-        raise ConfigError("micro_batch_size", message, remedy="give null, and one global_batch_size")
+        remedy = "give null, and one global_batch_size; or write the methods outputs and assess in place of forward"
+        raise ConfigError("micro_batch_size", message, remedy=remedy)
     rehearsal.dry_mixing(trials, dry.train_batch, mixing)
 
 

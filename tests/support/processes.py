@@ -90,10 +90,11 @@ def wait_for(
 
 def descendants(pid: int) -> Iterator[int]:
     """Yield the children of a process, their children, and so on."""
-    children = " ".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")).split()
-    for child in map(int, children):
-        yield child
-        yield from descendants(child)
+    for children in list(Path(f"/proc/{pid}/task").glob("*/children")):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            for child in map(int, children.read_text().split()):
+                yield child
+                yield from descendants(child)
 
 
 def command_line(pid: int) -> str:

@@ -185,11 +185,13 @@ def closed_pipe() -> int:
 @pytest.mark.parametrize(
     ("command", "has", "lacks"),
     [
-        ("train", "sweep hydra/launcher optimizer", "none"),
+        ("train", "sweep hydra/sweeper optimizer", "none"),
         ("preview", "optimizer scheduler", "sweep hydra/launcher hydra/sweeper"),
         ("evaluate", "data precision task", "optimizer scheduler sweep hydra/launcher"),
         *of_extension(
-            ("study", "sweep hydra/launcher optimizer", "hydra/sweeper"), ("compare", "", "data optimizer")
+            ("train", "hydra/launcher", "none"),
+            ("study", "sweep hydra/launcher optimizer", "hydra/sweeper"),
+            ("compare", "", "data optimizer"),
         ),
     ],
 )

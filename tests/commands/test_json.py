@@ -16,7 +16,6 @@ from marks import of_extension
 from repository import ROOT
 from run_folders import summary
 
-from docs.tables import PAGES, with_tables
 from hydrant import cli
 from hydrant.commands.registry import commands
 from hydrant.terminal.console import json_line
@@ -43,6 +42,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
 
 @pytest.mark.extension
 def test_every_command_has_a_schema_and_the_pages_have_all_fields() -> None:
+    from docs.tables import PAGES, with_tables
     from hydrant.extensions.editor.json_schema import schemas
 
     assert schemas().keys() == {*commands(), "error", "studyfile", "sweep"}

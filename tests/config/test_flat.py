@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marks import of_extension
 from omegaconf import OmegaConf
 
 from hydrant.config.check import check
@@ -28,9 +30,10 @@ def test_flatten_and_differences() -> None:
     assert list(differences(one, other)) == sorted(differences(one, other))
 
 
-def test_which_keys_change_the_result() -> None:
+@pytest.mark.parametrize("tracker", ["local", *of_extension("wandb")])
+def test_which_keys_change_the_result(tracker: str) -> None:
     neutral = ["name=b", "resume=null", "eval_batch_size=9", "keep_last=9", "keep_best=2", "keep_every=9",
-               "save_async=false", "resume_strict=false", "tracker=wandb"]  # fmt: skip
+               "save_async=false", "resume_strict=false", f"tracker={tracker}"]  # fmt: skip
     others = ["seed=1", "duration=1", "global_batch_size=32", "best.mode=min", "init_from=x"]
     usual = check(compose(["tracker=local"]))
     assert list(differences(usual, check(compose([*neutral, *others])))) == sorted(

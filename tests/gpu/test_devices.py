@@ -7,8 +7,6 @@ import sys
 import pytest
 import torch
 
-from hydrant.extensions.local import _visible_gpus
-
 pytestmark = pytest.mark.cuda(devices=8, memory_gib=1)
 
 MIB = 2**20
@@ -77,16 +75,22 @@ def test_visible_devices_are_chosen_as_cuda_does() -> None:
     assert seen("") == []
 
 
+@pytest.mark.extension
 def test_a_sweep_sees_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hydrant.extensions.local import _visible_gpus
+
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,2")
     gpus = _visible_gpus([])
     assert list(gpus) == ["6", "2"]
     assert len(set(gpus.values())) == 2
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 def test_a_sweep_sees_parts_of_gpus_by_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """One alone is known to CUDA, and the second of two is not."""
+    from hydrant.extensions.local import _visible_gpus
+
     names = [f"MIG-{torch.cuda.get_device_properties(number).uuid}" for number in (6, 2)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(names))
     together = _visible_gpus([])

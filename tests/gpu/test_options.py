@@ -14,7 +14,6 @@ from repository import options_of
 from run_folders import rows, summary
 from safetensors.torch import load_file
 
-from hydrant.extensions.compile import checks
 from hydrant.training.costs import release_memory
 
 Train = Callable[..., Path]
@@ -47,13 +46,15 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "agc": ("agc=0.01",),
     "accumulation": ("micro_batch_size=16",),
     "growing batches": ("global_batch_size={0:32,6:64}",),
-    "cutmix": ("mixing=mixup_cutmix", "data=synthetic", "data.input_shape=[3,8,8]"),
     "skips": ("skip_non_finite=true",),
     "groups": ("param_groups.no_decay=true", "optimizer.weight_decay=0.1"),
     "folds": ("folds=3", "fold=1"),
     "histograms": ("histogram_every=6",),
-    "diagnostics": ("hook=[diagnostics]",),
     "fp16 overflow": ("precision=fp16", "precision.init_scale=1e12"),
+}
+SETTINGS_OF_EXTENSIONS = {
+    "cutmix": ("mixing=mixup_cutmix", "data=synthetic", "data.input_shape=[3,8,8]"),
+    "diagnostics": ("hook=[diagnostics]",),
 }
 
 
@@ -127,9 +128,9 @@ def test_optimizers(optimizer: str, precision: str, assert_equal: Callable[..., 
 
 @pytest.mark.slow
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", [*SETTINGS, *of_extension(*SETTINGS_OF_EXTENSIONS)])
 def test_settings(name: str, assert_equal: Callable[..., None]) -> None:
-    assert_equal(*DIGITS, *SETTINGS[name])
+    assert_equal(*DIGITS, *(SETTINGS | SETTINGS_OF_EXTENSIONS)[name])
 
 
 @pytest.mark.cuda(stub=True)
@@ -160,7 +161,7 @@ def test_the_peak_of_memory_is_that_of_the_run(train: Train, monkeypatch: pytest
     take_memory()
     words = (*DIGITS, "duration=2", "eval_every=null")
     compiled = (*words, "compile=default", "compile.backend=eager")
-    monkeypatch.setattr(checks, "check_compiled", take_memory)
+    monkeypatch.setattr("hydrant.extensions.compile.checks.check_compiled", take_memory)
     assert 0 < summary(train(*words, name="plain"))["perf"]["peak_memory_gib"] < LARGE / 2**30
     assert 0 < summary(train(*compiled, name="compiled"))["perf"]["peak_memory_gib"] < LARGE / 2**30
     take_memory()

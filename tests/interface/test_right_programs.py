@@ -327,6 +327,7 @@ class Hidden(nn.Module):
         return outputs
 
 
+@pytest.mark.extension
 @pytest.mark.parametrize("words", [(), ("micro_batch_size=20",)])
 def test_a_line_names_the_buffers_that_micro_batches_hand_on(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]

@@ -152,7 +152,7 @@ def test_a_pipe_gets_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[s
     output = capsys.readouterr().out
     assert "\x1b" not in output
     assert "\r" not in output
-    assert "model       default: 83 parameters\n" in output
+    assert f"evaluate    hydrant evaluate {tmp_path}/first --weights best\n" in output
 
 
 @pytest.mark.parametrize("colours", [True, False])

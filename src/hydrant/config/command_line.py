@@ -213,7 +213,7 @@ def is_override(word: str) -> bool:
 
     >>> is_override("data.root=/data"), is_override("~hooks"), is_override("multirun/study/seed=0")
     (True, True, False)
-    >>> is_override("hydra/launcher=local")
+    >>> is_override("hydra/sweeper=grid")
     True
     """
     key, equals, _ = word.partition("=")

@@ -137,8 +137,8 @@ def option_content(group: str, option: str) -> Mapping[str, Any]:
 def option_fields(group: str, option: str) -> dict[str, Any]:
     """Return the fields of an option with their defaults, also those from the options that it includes.
 
-    >>> option_fields("scheduler", "cosine")["warmup"], option_fields("optimizer", "sam")["base"]
-    (0, {'lr': '${..lr}'})
+    >>> option_fields("scheduler", "cosine")["warmup"]
+    0
     """
     content, fields = option_content(group, option), dict[str, Any]()
     for name in included_options(content):

@@ -427,7 +427,8 @@ class Session:
         # After a second Ctrl-C, an error may only mean that other ranks have stopped.
         if stop.is_urgent or isinstance(error, KeyboardInterrupt):
             return self._stopped_at_once("without saving", stop)
-        log.debug("the run failed", exc_info=error)
+        if not isinstance(error, FolderLost):  # another folder may be at its path, where a log would begin
+            log.debug("the run failed", exc_info=error)
         return self._failure(error)
 
     def _stopped_at_once(self, how: str, stop: StopRequest) -> RunResult:

@@ -210,7 +210,7 @@ def test_a_closed_pipe_ends_an_answer_like_a_signal() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [HYDRANT, "list", "groups", "--json"], stdout=writer, stderr=subprocess.PIPE, check=False
+        [HYDRANT, "trust", "--list", "--json"], stdout=writer, stderr=subprocess.PIPE, check=False
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")

@@ -322,6 +322,7 @@ class Session:
         """Build and restore the run, yield it to be trained, and do the work after training."""
         plan, state = self._plan, self._state
         if self._world.is_rank_zero:
+            log.debug("the run begins")  # opens the log before its folder may be replaced
             plan.hooks.call("on_prepared", self._reporter)
             if plan.flops.uncounted:
                 log.warning("%s", plan.flops.uncounted)
@@ -427,8 +428,7 @@ class Session:
         # After a second Ctrl-C, an error may only mean that other ranks have stopped.
         if stop.is_urgent or isinstance(error, KeyboardInterrupt):
             return self._stopped_at_once("without saving", stop)
-        if not isinstance(error, FolderLost):  # another folder may be at its path, where a log would begin
-            log.debug("the run failed", exc_info=error)
+        log.debug("the run failed", exc_info=error)
         return self._failure(error)
 
     def _stopped_at_once(self, how: str, stop: StopRequest) -> RunResult:

@@ -58,7 +58,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-_PLACES = {"extensions", "examples", "project"}
+_PLACES = {"extensions", "attack", "examples", "project"}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -70,9 +70,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` leaves out what has no marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of extensions, and of what uses them: figures, examples and the repository. Run the core's first.
+    """Mark the tests of extensions, and of what uses all: figures, attacks, examples, the repository.
 
-    A test in another folder that needs an extension says so by the marker.
+    Another test that needs an extension says so by the marker. The core's run first.
     """
     for item in items:
         if _PLACES.intersection(item.path.relative_to(ROOT).parts) or item.get_closest_marker("figures"):

@@ -10,7 +10,6 @@ import pkgutil
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from allow_list import RISKY, accepted_risks, content, is_accepted, module_names
 from attacks import Trials
 
@@ -79,7 +78,6 @@ def test_no_method_of_an_own_class_is_a_part() -> None:
     assert not [path for path in methods if is_accepted(path, {})]
 
 
-@pytest.mark.extension
 def test_all_arguments_of_own_parts_that_may_name_files_are_known() -> None:
     found = set[str]()
     for name in PACKAGES:

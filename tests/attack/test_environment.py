@@ -274,7 +274,6 @@ def test_streams_that_cannot_be_written(trials: Trials, whole: Path, workdir: Pa
     assert findings(trials, attacks, workdir) == ""
 
 
-@pytest.mark.extension
 def test_wandb_that_fails(
     trials: Trials, whole: Path, wandb_server: WandbServer, wandb_home: Path, workdir: Path
 ) -> None:

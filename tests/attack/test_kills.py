@@ -86,7 +86,6 @@ def test_a_run_killed_before_or_in_its_test_ends_like_a_whole_one(trials: Trials
 
 
 @pytest.mark.slow
-@pytest.mark.extension
 @pytest.mark.parametrize("mode", MODES)
 def test_killed_ranks_end_like_whole_ones(mode: str, trials: Trials, workdir: Path) -> None:
     start = starts(train_on_two_ranks, lambda folder: (tiny_job(folder, mode, "parallel=fsdp"),))
@@ -132,7 +131,6 @@ def upload(folder: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.extension
 def test_a_killed_upload_is_completed_once(
     trials: Trials,
     workdir: Path,

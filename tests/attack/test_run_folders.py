@@ -212,7 +212,6 @@ def test_a_start_from_a_damaged_run_succeeds_or_says_why_not(trials: Trials, swe
     attack(sweep, trials.of(cases), start_commands, wrong_result)
 
 
-@pytest.mark.extension
 def test_damaged_wandb_data_are_read_or_refused(trials: Trials, workdir: Path) -> None:
     """`hydrant sync` reads the offline data of runs before it sends them."""
     from wandb.proto.wandb_internal_pb2 import HistoryRecord, Record, RunRecord

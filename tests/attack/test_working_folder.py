@@ -19,7 +19,6 @@ from tiny_runs import TINY, tiny_job, train
 from hydrant.commands.registry import commands
 from hydrant.safety import trust
 
-pytestmark = pytest.mark.extension  # the commands of all
 HYDRANT = Path(sys.executable).with_name("hydrant")
 NAMES = sorted({*sys.stdlib_module_names, *filter(str.isidentifier, packages_distributions())} - {"__main__"})
 PLANTED = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from marks import slow
+from marks import each, slow
 from repository import conf_files
 from training_runs import run_command
 
@@ -24,7 +24,9 @@ EXPERIMENTS = sorted(
 LARGEST = "optimizers_schedulers"
 
 
-@pytest.mark.parametrize("grid", [*slow(LARGEST), *(grid for grid in GRIDS if grid != LARGEST)])
+@pytest.mark.parametrize(
+    "grid", [*slow(*each([LARGEST], "sweep")), *each((grid for grid in GRIDS if grid != LARGEST), "sweep")]
+)
 def test_every_job_of_a_ready_grid_is_valid(grid: str) -> None:
     text = option_path("sweep", grid).read_text()
     package, question = text.splitlines()[:2]
@@ -36,7 +38,7 @@ def test_every_job_of_a_ready_grid_is_valid(grid: str) -> None:
     assert len({json.dumps(config) for config in configs}) == len(jobs) > 1
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize("experiment", each(EXPERIMENTS, "experiment"))
 def test_every_value_in_the_grid_of_an_experiment_is_valid(experiment: str) -> None:
     text = option_path("experiment", experiment).read_text()
     for key, values in yaml.safe_load(text)["hydra"]["sweeper"]["params"].items():
@@ -48,7 +50,7 @@ def test_every_value_in_the_grid_of_an_experiment_is_valid(experiment: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("grid", each(GRIDS, "sweep"))
 def test_a_ready_grid_runs(grid: str, tmp_path: Path) -> None:
     words = ("tracker=local", "duration=2", "log_every=1", "eval_every=2", "save_every=2",
              "model.hidden=[16]")  # fmt: skip

@@ -23,7 +23,7 @@ from hydrant.tasks import Supervised, Task
 
 pytestmark = pytest.mark.usefixtures("workdir")
 
-NUM_UPDATES, LR, MOMENTUM, RHO, DECAY, MAX_NORM = 6, 0.05, 0.9, 0.05, 0.5, 0.1
+NUM_UPDATES, LR, MOMENTUM = 6, 0.05, 0.9
 WORDS = ("tracker=local", "task=regression", f"duration={NUM_UPDATES}", "global_batch_size=all", "optimizer=sgd",
          f"optimizer.lr={LR}", "scheduler=constant", "eval_every=2", "log_every=2", "save_every=2")  # fmt: skip
 POINTS = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
@@ -57,75 +57,29 @@ def forces(points: Tensor) -> Tensor:
 
 
 def plain_loop(
-    make: Callable[[], nn.Module], targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor], kind: str = ""
-) -> tuple[nn.Module, Sequence[Tensor]]:
-    """Return the trained model, and an exponential average of its weights."""
+    make: Callable[[], nn.Module], targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor], num: int = 1
+) -> nn.Module:
+    """Return the model after training on `num` micro-batches an update."""
     seeding.seed_process(0, seeding.MODEL)
     model = make()
-    weights = list(model.parameters())
-    optimizer = torch.optim.SGD(weights, lr=LR, momentum=MOMENTUM)
-    average = list[Tensor]()
-
-    def gradients() -> None:
-        optimizer.zero_grad()
-        for inputs, wanted in zip(
-            TRAIN.chunk(num := {"micro": 4, "two": 2}.get(kind, 1)), targets.chunk(num), strict=True
-        ):
-            with torch.autocast("cpu", torch.bfloat16, enabled=kind == "bf16"):
-                (loss(model(inputs).float(), wanted) / num).backward()
-        if kind == "clip":
-            nn.utils.clip_grad_norm_(weights, MAX_NORM)
-
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
     for _ in range(NUM_UPDATES):
-        gradients()
-        if kind == "sam":
-            before = [weight.detach().clone() for weight in weights]
-            moves = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
-            norm = torch.cat([move.flatten() for move in moves]).norm()
-            for weight, move in zip(weights, moves, strict=True):
-                weight.data += RHO * move / norm
-            gradients()
-            for weight, value in zip(weights, before, strict=True):
-                weight.data.copy_(value)
+        optimizer.zero_grad()
+        for inputs, wanted in zip(TRAIN.chunk(num), targets.chunk(num), strict=True):
+            (loss(model(inputs).float(), wanted) / num).backward()
         optimizer.step()
-        new = [weight.detach().clone() for weight in weights]
-        average = [DECAY * a + (1 - DECAY) * b for a, b in zip(average or new, new, strict=True)]
-    return model, average
+    return model
 
 
-def assert_equal(
-    run: hydrant.Run, weights: Sequence[Tensor], part: Any = "last", tolerance: float = 1e-6
-) -> None:
-    for mine, theirs in zip(run.model(part).parameters(), weights, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=tolerance)
+def assert_equal(run: hydrant.Run, weights: Sequence[Tensor]) -> None:
+    for mine, theirs in zip(run.model("last").parameters(), weights, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("plain", ()),
-        ("ema", ("averaging=ema", f"averaging.decay={DECAY}", "averaging.warmup=false")),
-        ("micro", ("micro_batch_size=10",)),
-        ("clip", (f"max_grad_norm={MAX_NORM}",)),
-        *of_extension(("sam", ("optimizer=sam", f"optimizer.rho={RHO}"))),
-        ("bf16", ("precision=bf16",)),
-    ],
-)
-def test_a_model_that_takes_a_derivative(kind: str, words: tuple[str, ...]) -> None:
-    run = train(Energy, forces, *words)
-    model, average = plain_loop(Energy, forces(TRAIN), F.mse_loss, kind)
-    assert_equal(run, list(model.parameters()), tolerance=1e-4 if kind == "bf16" else 1e-6)
-    if kind == "ema":
-        assert_equal(run, average, "ema")
+def test_a_model_that_takes_a_derivative() -> None:
+    run = train(Energy, forces)
+    assert_equal(run, list(plain_loop(Energy, forces(TRAIN), F.mse_loss).parameters()))
     assert run.summary["flops_per_sample"] == 2 * 2 * (3 * 32 + 32)  # of the energy and of its derivative
-
-
-@pytest.mark.extension
-def test_a_compiled_one_is_refused() -> None:
-    with pytest.raises(
-        hydrant.HydrantError, match=r"cannot be compiled: .*autograd.grad.* Use compile=eager"
-    ):
-        train(Energy, forces, "compile=default")
 
 
 class Unguarded(Energy):
@@ -142,33 +96,6 @@ def test_a_derivative_in_an_evaluation_needs_gradients() -> None:
     )
     with pytest.raises(hydrant.ConfigError, match=message):
         train(Unguarded, forces)
-
-
-class Equation(Task):
-    """Has a derivative in its loss, as networks that solve differential equations do."""
-
-    def forward(self, batch: Batch) -> Outcome:
-        with torch.enable_grad():
-            points = batch.inputs.requires_grad_(True)
-            outputs = self.model(points)
-            slope = torch.autograd.grad(outputs.sum(), points, create_graph=True)[0]
-            loss = (slope + outputs - batch.targets).square().mean()
-        return Outcome({"loss": loss}, {}, outputs.detach(), len(outputs))
-
-
-def test_a_task_that_takes_a_derivative() -> None:
-    def make() -> nn.Module:
-        return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
-
-    run = train(make, forces, task=Equation)
-    seeding.seed_process(0, seeding.MODEL)
-    model = make()
-    task, optimizer = Equation(model), torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
-    for _ in range(NUM_UPDATES):
-        optimizer.zero_grad()
-        task(Batch(TRAIN.clone(), forces(TRAIN))).total_loss().backward()
-        optimizer.step()
-    assert_equal(run, list(model.parameters()))
 
 
 class Classifier(nn.Linear):
@@ -237,7 +164,7 @@ def entropy_of_squeezed(outputs: Tensor, targets: Tensor) -> Tensor:
 )
 def test_programs_of_users(make: Any, targets: Any, loss: Any, words: tuple[str, ...]) -> None:
     run = train(make, targets, *words, task=partial(Supervised, loss=loss, metrics={}))
-    model = plain_loop(make, targets(TRAIN), loss, "two" if make is Recurrent else "")[0]
+    model = plain_loop(make, targets(TRAIN), loss, 2 if make is Recurrent else 1)
     assert_equal(run, list(model.parameters()))
     for mine, theirs in zip(run.model("last").buffers(), model.buffers(), strict=True):
         assert torch.equal(mine, theirs)
@@ -371,7 +298,7 @@ def test_outputs_in_float64_train_on_targets_in_float32() -> None:
     task = partial(Supervised, loss=nn.HuberLoss(), metrics={})
     model = train(lambda: Doubled(nn.Linear(3, 3).double()), forces, task=task).model("last")
     targets = forces(TRAIN).double()
-    plain, _ = plain_loop(
+    plain = plain_loop(
         lambda: Doubled(nn.Linear(3, 3).double()), targets, lambda x, y: F.huber_loss(x.double(), y)
     )
     for weight, expected in zip(model.parameters(), plain.parameters(), strict=True):

@@ -4,15 +4,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from repository import ROOT
 
+from hydrant import seeding
 from hydrant.training import loop
-from hydrant.training.trainer import Trainer
+from hydrant.training.trainer import Plan, Trainer
 
 Train = Callable[..., Path]
 """The fixture `train`."""
@@ -42,6 +44,15 @@ def train_in_child(workdir: Path, name: str, *words: str) -> Path:
     done = run_command(f"name={name}", *words, cwd=workdir)
     assert done.returncode == 0, done.stderr
     return workdir / "outputs" / name
+
+
+def seeded_batches(plan: Plan) -> Iterator[tuple[Any, Any]]:
+    """Yield inputs and targets of each update of a run; what is drawn after each are the random numbers of the run."""
+    stream = plan.data.train.stream(plan.spec)
+    for n in range(plan.clock.total_updates):
+        (batch,) = stream.micro_batches(n)
+        seeding.seed_micro_step(plan.spec.seed, n, 0, torch.device("cpu"))
+        yield batch.inputs, batch.targets
 
 
 def interrupt_at(

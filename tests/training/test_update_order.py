@@ -3,25 +3,21 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import adversarial
 import contrastive
 import pytest
+from example_projects import EXAMPLES, use_example
 from ranks import run_on_ranks
 from run_folders import assert_close_rows, assert_same_state, rows, training, weights
 from torch.testing import assert_close
-from training_runs import Train, whole_and_resumed
+from training_runs import Train, seeded_batches, whole_and_resumed
 
 import hydrant
+from examples.loops.gan import plain_loop
 from hydrant.training.prepare.build import prepare
 
-BASE = ("tracker=local", "allow_targets=[adversarial]", "~model.hidden", "~model.dropout", "duration=12", "log_every=4",
-        "model._target_=adversarial.make_models", "eval_every=null", "save_every=4", "global_batch_size=16",
-        "task=supervised", "task._target_=adversarial.Gan", "~task.loss", "~task.loss_of_batch", "optimizer=adam",
-        "optimizer.fused=false", "scheduler=constant", "optimizer.lr=1e-3",
-        "+optimizers.critic={parts: [critic], losses: [critic]}",
-        "+optimizers.generator={parts: [generator], losses: [generator]}")  # fmt: skip
-DCGAN = (*BASE, "+task.is_wgan=false", "update_order=[[critic,generator]]")
-WGAN_GP = (*BASE, "+task.is_wgan=true", "+model.is_normed=false",
+DCGAN = ("experiment=gan", "tracker=local", "duration=12", "log_every=4", "eval_every=null", "save_every=4",
+         "global_batch_size=16", "optimizer.fused=false")  # fmt: skip
+WGAN_GP = (*DCGAN, "task.is_wgan=true", "model.is_normed=false",
            "update_order=[[critic],[critic],[critic],[critic],[critic,generator]]")  # fmt: skip
 
 CONTRASTIVE = ("tracker=local", "allow_targets=[contrastive]", "~model.hidden", "~model.dropout", "duration=6",
@@ -39,14 +35,21 @@ WHOLE = {
 def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train on two ranks; return the folder of the runs."""
     folder = tmp_path_factory.mktemp("ranks")
-    for module in (adversarial, contrastive):
-        (folder / f"{module.__name__}.py").write_text(Path(f"{module.__file__}").read_text())
+    for file in (Path(f"{contrastive.__file__}"), EXAMPLES / "loops" / "gan.py"):
+        (folder / file.name).write_text(file.read_text())
     runs: dict[str, Sequence[str]] = {
         f"{name}{size}": (*WHOLE[name], f"micro_batch_size={size}") for name in WHOLE for size in (8, 4)
     }
     runs["dcgan"] = (*DCGAN, "micro_batch_size=8")
-    run_on_ranks(2, folder, [("train", f"name={name}", *words) for name, words in runs.items()])
+    with pytest.MonkeyPatch.context() as patch:
+        use_example("loops", patch)
+        run_on_ranks(2, folder, [("train", f"name={name}", *words) for name, words in runs.items()])
     return folder / "outputs"
+
+
+@pytest.fixture(autouse=True)
+def project(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_example("loops", monkeypatch)
 
 
 def losses(folder: Path) -> list[dict[str, float]]:
@@ -59,7 +62,7 @@ def test_the_weights_are_those_of_the_authors_loops(
 ) -> None:
     plan = prepare(hydrant.compose(words))
     models = plan.task.model
-    adversarial.plain_loop(models, plan.data.train.stream(plan.spec), 12, every=every)
+    plain_loop(models, seeded_batches(plan), every=every)
     whole, resumed = whole_and_resumed(train, monkeypatch, words, stop_at=7)
     assert_same_state(dict(models.state_dict()), weights(whole))
     assert_same_state([weights(whole), training(whole)], [weights(resumed), training(resumed)])
@@ -80,14 +83,8 @@ def test_ranks_micro_batches_and_a_loss_scaler_change_rounding_only(
 
 
 def test_a_single_optimizer_in_turn_is_no_turn_in_evaluation(train: Train) -> None:
-    words = (
-        *BASE,
-        "+task.is_wgan=false",
-        "eval_every=4",
-        "~optimizers.critic",
-        "optimizers.generator.parts=null",
-    )
-    alone = train(*words, "optimizers.generator.losses=null", "update_order=[[generator]]")
+    words = ("eval_every=4", "~optimizers.critic", "optimizers.generator.parts=null")
+    alone = train(*DCGAN, *words, "optimizers.generator.losses=null", "update_order=[[generator]]")
     assert {"val/critic", "val/generator"} < rows(alone)[-1].keys()
 
 

@@ -90,11 +90,11 @@ class Compilation:
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Compile a task in place. `retains_graph`: backward runs several times through one graph."""
 
-    def check_fits(self, task: nn.Module, collectives: Sequence[Collective]) -> None:
-        """Check that the task can be compiled as configured.
+    def check_fits(self, task: nn.Module, collectives: Sequence[Collective], derivative: str) -> None:
+        """Check that the task can be compiled as configured. The calls are those of `CallRecorder`.
 
         Raises:
-            ConfigError: the task lacks the parts to compile, or one of its collectives cannot be compiled.
+            ConfigError: the task lacks the parts to compile, or one of these calls cannot be compiled.
         """
 
     def check_sharded(self, blocks: Sequence[nn.Module]) -> None:

@@ -19,7 +19,7 @@ from torch import nn
 
 from hydrant.batch import Batch
 from hydrant.errors import HydrantError, OutOfMemory, first_line, typed_line
-from hydrant.training.distributed.ddp import Collective, CollectiveRecorder
+from hydrant.training.distributed.ddp import CallRecorder, Collective
 
 T = TypeVar("T")
 
@@ -89,6 +89,7 @@ class Flops(NamedTuple):
     per_sample: int
     uncounted: str  # why they cannot be counted, for users; "" if they are
     collectives: Sequence[Collective]  # that the pass calls
+    derivative: str  # `CallRecorder.derivative`
 
 
 def count_flops(batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
@@ -106,7 +107,7 @@ def count_flops(batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
 
     counter: Any = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
     counter.mod_tracker = _NoModules()
-    recorder = CollectiveRecorder()
+    recorder = CallRecorder()
     try:
         with _unfused_attention(), recorder, counter:
             output = forward(batch)
@@ -114,7 +115,7 @@ def count_flops(batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
     except Exception as error:  # of the model, or of the way in which its operations are counted
         output = forward(batch)
         per_sample, uncounted = 0, f"flops_per_sample is 0: torch cannot count them ({typed_line(error)})"
-    return Flops(per_sample, uncounted, recorder.collectives), output
+    return Flops(per_sample, uncounted, recorder.collectives, recorder.derivative), output
 
 
 class _NoModules(contextlib.nullcontext[None]):

@@ -61,7 +61,7 @@ def begin_update(trainer: Trainer, *, is_last: bool) -> Due:
     """Return what is due after the next update, and call the hooks that are due before it."""
     due = trainer.plan.intervals.due(trainer.state.num_updates + 1, is_last=is_last)
     if due.hooks:
-        trainer.plan.hooks.call("before_update", trainer, trainer.state.num_updates + 1, names=due.hooks)
+        call_hooks(trainer, "before_update", trainer.state.num_updates + 1, due)
     return due
 
 
@@ -298,7 +298,7 @@ def add_gradients(trainer: Trainer, turn: Turn, outcome: Outcome, *, is_last: bo
 def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool) -> None:
     """Log, evaluate, draw and save what is due after an update."""
     state, pace, row = trainer.state, trainer.pace, dict[str, float]()
-    trainer.plan.hooks.call("after_update", trainer, state.num_updates, names=due.hooks)
+    call_hooks(trainer, "after_update", state.num_updates, due)
     if due.log or (ends_early(trainer) and trainer.plan.intervals.log_every.is_on):
         trainer.enter("log")
         row |= reports.training_row(trainer, update.grad_norms)  # waits for the device
@@ -326,6 +326,12 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
         reports.check_finite(trainer)
         with pace.paused():
             trainer.save(trainer, new_best is not None)
+
+
+def call_hooks(trainer: Trainer, event: str, num_updates: int, due: Due) -> None:
+    """Call the hooks that are due at an update. What they call is eager: compiled code has no second derivative."""
+    with trainer.plan.compilation.force_eager():
+        trainer.plan.hooks.call(event, trainer, num_updates, names=due.hooks)
 
 
 def evaluate(trainer: Trainer) -> dict[str, float]:

@@ -45,8 +45,9 @@ def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str
     if (
         len(means) > 1 and row
     ):  # a loss that several turns return counts once; without a turn of each there is no sum
-        del row["train/loss"]
-        row |= {"train/loss": sum(row[f"train/{name}"] for name in trainer.losses)} if all(means) else {}
+        losses = [row[f"train/{name}"] for name in trainer.losses] if all(means) else []
+        del row["train/loss"]  # that of one turn
+        row |= {"train/loss": sum(losses)} if losses else {}
     for name, value in row.items():
         if not math.isfinite(value):
             is_here = plan.world.all_gather(trainer.first_non_finite() is not None)

@@ -223,8 +223,14 @@ class Compile(Compilation):
         for owner, method in parts_to_compile(task, self._scope):
             compile_in_place(owner, method, self._compiled)
 
-    def check_fits(self, task: nn.Module, collectives: Sequence[Collective]) -> None:
+    def check_fits(self, task: nn.Module, collectives: Sequence[Collective], derivative: str) -> None:
         parts_to_compile(task, self._scope)
+        is_traced = getattr(torch._dynamo.config, "trace_autograd_ops", False)
+        if derivative and not is_traced and self._scope != "blocks":
+            self._fail_or_fall_back(
+                f"torch.compile cannot differentiate the derivative at {derivative} again; use torch.func.grad, or "
+                "compile=eager"
+            )
         if collectives and self._fullgraph_is_auto:
             self._arguments["fullgraph"] = False
         for collective in collectives:

@@ -103,14 +103,16 @@ class Collective:
         return f"{self.name} at {self.location}"
 
 
-class CollectiveRecorder(TorchDispatchMode):
-    """A context that records every collective in `collectives`."""
+class CallRecorder(TorchDispatchMode):
+    """A context that records every collective in `collectives`. `derivative` is where a derivative is taken that can be
+    differentiated again, but not by torch.compile, which knows those of torch.func alone; "" if there is none.
+    """
 
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.collectives: list[Collective] = []
+        self.collectives, self.derivative = list[Collective](), ""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -122,11 +124,18 @@ class CollectiveRecorder(TorchDispatchMode):
             changes_gradient = (
                 is_in_place and torch.is_grad_enabled() and any(t.requires_grad for t in tensors_of(args))
             )
-            stack = traceback.extract_stack()[:-1]  # without the frame of this module
-            file, line = innermost((frame.filename, frame.lineno) for frame in stack)
             name = _PUBLIC_NAMES.get(name) or name
-            self.collectives.append(Collective(name, f"{file}:{line}", changes_gradient))
+            self.collectives.append(Collective(name, _caller(), changes_gradient))
+        elif torch.is_grad_enabled() and torch._C._current_graph_task_id() >= 0:  # pyright: ignore[reportPrivateUsage]
+            self.derivative = self.derivative or _caller(left_out="_functorch")
         return func(*args, **(kwargs or {}))
+
+
+def _caller(left_out: str = "\n") -> str:
+    """Return file:line of the user's code that calls an operator; "" if a file on the way is one of `left_out`."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_stack()[:-2]]
+    file, line = innermost(frames)
+    return "" if any(left_out in path for path, _ in frames) else f"{file}:{line}"
 
 
 _STATISTICS = ("running_mean", "running_var")

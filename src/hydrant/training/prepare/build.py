@@ -116,7 +116,7 @@ def _prepare(
     intervals = make_intervals(config, clock, hooks)
     schedules = build_optimizers.make_schedules(config, clock)
     precision.check_fits(task)
-    compilation.check_fits(task, dry.flops.collectives)
+    compilation.check_fits(task, dry.flops.collectives, dry.flops.derivative)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
     _rehearse_rest(trials, dry, splits, spec, mixing)
     averaging: Averaging = instantiate(config, "averaging", clock)

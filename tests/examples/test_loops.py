@@ -1,0 +1,40 @@
+"""The programs of examples/loops: their runs have the weights of their plain loops, bit for bit."""
+
+import importlib
+import runpy
+from pathlib import Path
+
+import pytest
+from example_projects import EXAMPLES, use_example
+from run_folders import assert_same_state, rows, weights
+from training_runs import Train, seeded_batches
+
+import hydrant
+from hydrant.training.prepare.build import prepare
+
+FEW = ("tracker=local", "duration=6", "log_every=2", "eval_every=3", "save_every=6", "optimizer.fused=false")
+LOOPS = sorted(path.stem for path in (EXAMPLES / "loops").glob("*.py"))
+
+
+@pytest.fixture(autouse=True)
+def project(monkeypatch: pytest.MonkeyPatch) -> Path:
+    return use_example("loops", monkeypatch)
+
+
+@pytest.mark.usefixtures("without_gpu")
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_run_is_the_plain_loop_of_its_file(name: str, train: Train) -> None:
+    words = (f"experiment={name}", *FEW)
+    plan = prepare(hydrant.compose(words))
+    model = plan.task.model
+    importlib.import_module(name).plain_loop(model, seeded_batches(plan))
+    run = train(*words)
+    assert_same_state(dict(model.state_dict()), weights(run))
+    assert {"train/loss", "val/loss"} <= rows(run)[-1].keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_file_runs_its_plain_loop(name: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(project / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out

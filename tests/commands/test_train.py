@@ -1,11 +1,13 @@
-"""`hydrant train` in a process that lives on, such as a notebook: it restores what it changed there."""
+"""`hydrant train`: its flags, and that it restores what it changed in a process that lives on, such as a notebook."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from process_states import process_state
 
 from hydrant import cli
+from hydrant.commands.train import parse_flags
 
 RUN = ("train", "name=run", "tracker=local", "duration=2", "model.hidden=[8]")
 REFUSED = (*RUN, "optimizer.lrr=1")
@@ -62,3 +64,23 @@ def test_ctrl_c_while_a_run_starts_speaks_of_no_job(
     monkeypatch.setattr("hydrant.commands.train._job", interrupted)
     assert cli.main(RUN) == 130
     assert capsys.readouterr().err == "stopped by SIGINT before anything was started\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "flags", "overrides"),
+    [
+        (["seed=1", "--multirun", "optimizer=sgd,adam"], ["multirun"], ["seed=1", "optimizer=sgd,adam"]),
+        (["--", "seed=1"], [], ["seed=1"]),
+        (["-m", "--", "seed=1"], ["multirun"], ["seed=1"]),
+        (["seed=1", "--cfg", "job", "--resolve", "~optimizer.lr"], ["cfg", "resolve"], ["seed=1", "~optimizer.lr"]),
+        (["seed=1", "--info", "seed=2"], ["info"], ["seed=1", "seed=2"]),
+        ([], [], []),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_flags_and_overrides_come_in_any_order(
+    words: Sequence[str], flags: list[str], overrides: list[str]
+) -> None:
+    parsed = vars(parse_flags(words))
+    assert parsed.pop("overrides") == overrides
+    assert {name for name, value in parsed.items() if value} == set(flags)

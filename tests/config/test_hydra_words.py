@@ -55,7 +55,7 @@ def of_extensions(param: Any) -> bool:
     return param.values[0].startswith(("`hydra/launcher=local`", "`hydra/sweeper=grid`"))
 
 
-CASES = slow_but(rows()[::2], rows())
+CASES = slow_but([*rows()[::2], *(row for row in rows() if row.startswith("`--cfg"))], rows())
 CASES = [*filterfalse(of_extensions, CASES), *of_extension(*filter(of_extensions, CASES))]
 
 

@@ -30,6 +30,8 @@ NEEDS = {
     "scheduler/stepped": ("scheduler.fn._target_=torch.optim.lr_scheduler.StepLR", "+scheduler.fn.step_size=1"),
     "scheduler/one_cycle_momentum": ("scheduler.pct_start=0.5",),
     "experiment/vit_fake": ("model.name=vit_tiny_patch16_224",),  # a smaller model
+    "model/resnet18": ("optimizer=sgd",),  # a third of its checkpoints
+    "model/vit_tiny": ("optimizer=sgd",),
     "model/all_reduce_net": ("data.input_shape=[3,16,16]",),
     "model/two": ("task=two_models",),
     "task/two_models": ("model=two",),

@@ -11,7 +11,6 @@ from repository import options_of
 from run_folders import assert_same_state, rows, weights
 from torch import nn
 from torch.optim import ASGD, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
-from torch.utils._pytree import tree_map_only
 from training_runs import Train, whole_and_resumed
 
 from hydrant.optimizers.kernels import restore
@@ -39,20 +38,6 @@ def test_state_of_bfloat16_weights_is_not_rounded(kind: Any) -> None:
         advance(one, other, 3)
     torch.testing.assert_close(half, whole, rtol=0, atol=0)
     torch.testing.assert_close(restored.state[half], optimizer.state[whole], rtol=0, atol=0)
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("capturable", [False, True])
-@pytest.mark.parametrize("kind", [Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Rprop])  # ASGD moves its own
-def test_state_returns_to_the_device_where_the_class_keeps_it(kind: Any, capturable: bool) -> None:
-    parameter = nn.Parameter(torch.ones(5, device="cuda"))
-    parameter.grad = torch.ones_like(parameter)
-    optimizer, restored = (kind([parameter], lr=0.1, capturable=capturable) for _ in range(2))
-    optimizer.step()
-    on_host = tree_map_only(torch.Tensor, torch.Tensor.cpu, optimizer.state_dict())
-    restore(restored, copy.deepcopy(on_host))
-    for key, value in optimizer.state[parameter].items():
-        assert restored.state[parameter][key].device == value.device, key
 
 
 @pytest.mark.parametrize("optimizer", ["nadam", "asgd"])

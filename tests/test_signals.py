@@ -108,7 +108,7 @@ def test_an_orphan_that_saves_already_is_not_stopped_at_once(monkeypatch: pytest
 def test_one_signal_does_not_end_a_rank_that_waits_in_training() -> None:
     pid = wait_in_c(StopRequest())
     os.kill(pid, signal.SIGINT)
-    assert exit_status(pid, seconds=1) is None
+    assert exit_status(pid, seconds=0.5) is None
 
 
 def test_signals_of_a_forked_process_do_not_count() -> None:
@@ -121,7 +121,7 @@ def test_signals_of_a_forked_process_do_not_count() -> None:
 
     pid = wait_in_c(StopRequest(), lambda: os.waitpid(fork(interrupt), 0))
     os.kill(pid, signal.SIGINT)
-    assert exit_status(pid, seconds=1) is None
+    assert exit_status(pid, seconds=0.5) is None
 
 
 def test_two_signals_that_come_as_one_end_no_process_that_has_stopped(

@@ -12,7 +12,7 @@ from PIL import Image
 from processes import printed
 from training_runs import Train
 
-from hydrant.installation import commit, entry_points, version
+from hydrant.installation import commit, version
 
 SHORT = ("duration=20", "log_every=5", "eval_every=10", "save_every=10", "model.hidden=[16]", "seed=3")
 
@@ -88,42 +88,3 @@ def assert_wandb_has_the_same_metrics(folder: Path, run: dict[str, Any]) -> None
     assert identity["notes"].endswith("seed=3 optimizer=sgd scheduler=linear")
     assert identity["config"]["update"]["optimizer"] == "sgd"
     assert identity["config"]["update"]["optimizer.lr"] == 0.1
-
-
-def test_a_failed_run_is_reported_in_every_file(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = train(*SHORT, "tracker=local", "optimizer=sgd", "optimizer.lr=1e30", status=1)
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["status"] == "failed"
-    last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert last.startswith("error: train/loss became NaN or infinite")
-    assert summary["error"]["message"] in last
-    assert "Traceback" in (folder / "train.log").read_text()
-    assert (folder / "schedule.png").exists() == ("pictures" in entry_points("hydrant.listeners"))
-
-
-def test_a_failed_run_can_be_repeated(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hydrant.training import reports
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("a fault of the machine")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(reports, "evaluate_run", fail)
-        folder = train(*SHORT, "tracker=local", status=1)
-    assert json.loads((folder / "summary.json").read_text())["error"] == {
-        "type": "RuntimeError", "message": "a fault of the machine"
-    }  # fmt: skip
-    train(*SHORT, "tracker=local")
-    summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["status"], summary["error"]) == ("finished", None)
-
-
-def test_an_incomplete_row_is_removed(train: Train) -> None:
-    folder = train(*SHORT, "tracker=local")
-    complete = rows(folder)
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write('{"num_updates": 25, "train/lo')
-    summary = json.loads((folder / "summary.json").read_text()) | {"status": "running"}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    train(*SHORT, "tracker=local")
-    assert rows(folder) == complete

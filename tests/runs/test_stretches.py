@@ -116,42 +116,27 @@ def test_what_changes_no_weights_is_no_stretch(train: Train) -> None:
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # a killed process closes nothing
-@pytest.mark.parametrize("again", ["new", "old"])
-def test_a_kill_before_the_config_is_written_loses_no_stretch(
-    again: str, train: Train, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("is_written", "again"), [(False, "new"), (False, "old"), (True, "new")])
+def test_a_kill_before_or_after_the_config_is_written_loses_no_stretch(
+    is_written: bool, again: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = train(*SHORT, "duration=4")
 
-    def killed(*_: Any) -> None:
+    def killed(job: Any, *arguments: Any) -> None:
+        if is_written:
+            write_records(job, *arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(reporter, "write_records", killed)
         train(*SHORT, *LONGER, status=130)
-    assert config_of(folder)["optimizer"]["lr"] == 0.001
+    assert config_of(folder)["optimizer"]["lr"] == (0.5 if is_written else 0.001)
     if again == "new":
         train(*SHORT, *LONGER)
         assert summary(folder)["stretches"] == TWO
     else:  # nothing was trained with the other config
         train(*SHORT, "duration=4")
         assert summary(folder).get("stretches", []) == []
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_kill_after_the_config_is_written_loses_no_stretch(
-    train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = train(*SHORT, "duration=4")
-
-    def killed(job: Any) -> None:
-        write_records(job)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(reporter, "write_records", killed)
-        train(*SHORT, *LONGER, status=130)
-    train(*SHORT, *LONGER)
-    assert summary(folder)["stretches"] == TWO
 
 
 @pytest.mark.parametrize("launcher", [*slow("basic"), *of_extension("stacked")])

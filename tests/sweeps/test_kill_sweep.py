@@ -6,36 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from killing import differing, kill
 from marks import of_extension
-from processes import LONG, wait_for, wait_for_row
+from processes import LONG, wait_for
 from repository import ROOT
 from sweeps import started_runs
 from training_runs import command, run_command
 
-from hydrant import cli
-from hydrant.runs.lock import wait_until_free
 from hydrant.sweeps.plan import sweep_progress
-
-
-@pytest.mark.slow
-def test_a_killed_sweep_equals_one_that_was_not(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """`scripts/kill_sweep` does the same with 24 jobs and more kills."""
-    words = ("tracker=local", "duration=400", "log_every=10", "eval_every=200", "save_every=50", "model.hidden=[16]",
-             "limit_val_samples=64")  # fmt: skip
-    study = workdir / "multirun" / "study"
-    swept = ("-m", *words, "name=study", "seed=0,1", "hydra.sweep.subdir=seed-${seed}")
-    process = subprocess.Popen(command(*swept), stdout=subprocess.DEVNULL)
-    wait_for_row(study / "seed-0", 100, process)
-    kill([process.pid])
-    process.wait()
-    wait_until_free([study / "seed-0"])
-    assert [run.state for run in sweep_progress(study)] == ["killed", "not started"]
-    assert cli.main(["train", *swept]) == 0
-    assert capfd.readouterr().out.startswith("multirun/study: 2 jobs: 1 begun before, 1 new\n")
-    assert [run.state for run in sweep_progress(study)] == ["finished"] * 2
-    assert cli.main(["train", *words, "name=alone", "seed=0"]) == 0
-    assert differing(workdir / "outputs" / "alone", study / "seed-0") == ["curves.png"]  # a job draws none
 
 
 @pytest.mark.slow

@@ -208,11 +208,6 @@ def test_overfitting_one_batch(sizes: str, train: Train) -> None:
     assert rows(folder)[-1]["train/loss"] < 0.01
 
 
-def test_smoke(train: Train) -> None:
-    folder = train("debug=smoke")
-    assert [row["num_updates"] for row in rows(folder)] == [0, 1, 2, 3, 4]
-
-
 def test_torchmetrics_in_evaluation(train: Train) -> None:
     target = "torchmetrics.classification.MulticlassAccuracy"
     metric = f"+task.metrics.top={{_target_: {target}, num_classes: 10, average: micro}}"

@@ -9,15 +9,20 @@ import pytest
 from run_folders import assert_same_state, rows, saved, saved_updates, summary
 from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 
+from hydrant.installation import entry_points
+
 
 def test_nan_names_the_interval_and_is_never_saved(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     folder = train(*DIGITS, "optimizer=sgd", "optimizer.lr=1e30", "duration=40", "log_every=8", "eval_every=null",
                    "save_every=8", status=1)  # fmt: skip
-    assert "train/loss became NaN or infinite between updates 0 and 8" in capsys.readouterr().err
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: train/loss became NaN or infinite between updates 0 and 8")
     assert not (folder / "checkpoints").exists()
     record = summary(folder)
     assert record["status"] == "failed"
     assert record["error"]["type"] == "NonFiniteError"
+    assert record["error"]["message"] in last
+    assert (folder / "schedule.png").exists() == ("pictures" in entry_points("hydrant.listeners"))
     assert "Traceback" in (folder / "train.log").read_text()
 
 

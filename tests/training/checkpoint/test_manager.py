@@ -1,9 +1,5 @@
 """Saving checkpoints: in the background, on a full disk, after a failure."""
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -125,41 +121,6 @@ def test_saving_in_the_background_writes_the_state_at_the_call(
     )
     assert one == other
     assert load_file(tmp_path / "background/last/model.safetensors")["t"].tolist() == [[0, 3], [1, 4], [2, 5]]
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import torch
-from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.storage import Checkpoint
-from hydrant.training.checkpoint.folder import Retention
-from hydrant.training.checkpoint.manager import CheckpointManager
-from hydrant.training.distributed.world import World
-
-def kill(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-seal = storage.seal
-manager = CheckpointManager(Path(sys.argv[1]), Retention(2), in_background=True)
-with World.from_launcher().process_group(), manager as checkpoints:
-    for num_updates in (10, 20):
-        if num_updates == 20:
-            checkpoints.wait()
-            storage.seal = kill  # after the first file is written
-        checkpoints.save(num_updates, Checkpoint({"w": torch.ones(3)}, {"state": {}}), is_best=False)
-"""
-
-
-@pytest.mark.slow
-def test_a_kill_during_a_save_leaves_the_checkpoint_before(tmp_path: Path) -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, env=os.environ)
-    assert killed.returncode == -signal.SIGKILL
-    assert names(tmp_path) == [".update_00000020", "last", "update_00000010"]
-    assert (tmp_path / ".update_00000020" / "model.safetensors").is_file()
-    assert newest_undamaged(tmp_path) == tmp_path / "update_00000010"
-    save(tmp_path, 20)
-    assert names(tmp_path) == ["last", "update_00000010", "update_00000020"]
 
 
 class Rows(manager.Rows):

@@ -5,21 +5,21 @@ from pathlib import Path
 import carrying
 import pytest
 import torch
+import torch.nn.functional as F
+from example_projects import use_example
 from ranks import run_on_ranks
 from run_folders import assert_same_state, rows, training, weights
-from training_runs import Train, interrupt_at
+from training_runs import Train, interrupt_at, seeded_batches
 
 import hydrant
+from examples.loops import lstm
 from hydrant.training.prepare.build import prepare
 
-BASE = ("tracker=local", "allow_targets=[carrying]", "~model.hidden", "~model.dropout", "duration=10", "log_every=3",
+WORDS = ("tracker=local", "experiment=lstm", "duration=10", "log_every=3", "eval_every=3", "save_every=3")
+MOCO = ("tracker=local", "allow_targets=[carrying]", "~model.hidden", "~model.dropout", "duration=10", "log_every=3",
         "eval_every=3", "save_every=3", "task=supervised", "~task.loss", "~task.loss_of_batch", "scheduler=constant",
-        "optimizer=sgd", "optimizer.momentum=0", "optimizer.nesterov=false", "optimizer.weight_decay=0")  # fmt: skip
-WORDS = (*BASE, "data=stream", "data.num_workers=0", "data.train._target_=carrying.Pieces", "data.num_samples=56",
-         "data.val._target_=carrying.lanes", "data.num_classes=12", "data.input_shape=[1]", "global_batch_size=8",
-         "model._target_=carrying.WordModel", "task._target_=carrying.WordTask", "optimizer.lr=2",
-         "max_grad_norm=0.25")  # fmt: skip
-MOCO = (*BASE, "global_batch_size=16", "model._target_=carrying.make_encoders", "task._target_=carrying.Moco",
+        "optimizer=sgd", "optimizer.momentum=0", "optimizer.nesterov=false", "optimizer.weight_decay=0",
+        "global_batch_size=16", "model._target_=carrying.make_encoders", "task._target_=carrying.Moco",
         "optimizer.lr=0.5")  # fmt: skip
 
 
@@ -31,9 +31,12 @@ def assert_near(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
 def test_a_program_that_carries_a_state_is_the_plain_loop_at_any_division(
     train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (workdir / "carrying.py").write_text(Path(f"{carrying.__file__}").read_text())
-    model, plan = prepare(hydrant.compose(WORDS)).task.model, prepare(hydrant.compose(MOCO))
-    loss = carrying.train_words(model, 10)
+    for file in (use_example("loops", monkeypatch) / "lstm.py", Path(f"{carrying.__file__}")):
+        (workdir / file.name).write_text(file.read_text())
+    words, plan = prepare(hydrant.compose(WORDS)), prepare(hydrant.compose(MOCO))
+    model, (tokens, targets) = words.task.model, lstm.lanes().tensors
+    lstm.plain_loop(model, seeded_batches(words))
+    loss = F.cross_entropy(model(tokens)[0].flatten(0, 1), targets.flatten()).item()
     carrying.train_moco(plan.task, plan.data.train.stream(plan.spec), 10)
     whole, divided = train(*WORDS, name="whole"), (*WORDS, "micro_batch_size=2")
     with monkeypatch.context() as patch:
@@ -42,7 +45,7 @@ def test_a_program_that_carries_a_state_is_the_plain_loop_at_any_division(
         train(*divided, name="divided", status=130)
     resumed = train(*WORDS, name="half")
     assert_near(weights(whole), dict(model.state_dict()))
-    assert rows(whole)[-1]["val/loss"] == pytest.approx(float(loss), abs=1e-6)
+    assert rows(whole)[-1]["val/loss"] == pytest.approx(loss, abs=1e-6)
     assert_same_state([weights(whole), training(whole)], [weights(resumed), training(resumed)])
     commands = ("name=divided", *divided), ("name=queue", *MOCO, "micro_batch_size=4")
     run_on_ranks(2, workdir, [("train", *words) for words in commands])

@@ -189,7 +189,8 @@ def _no_project_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="session", autouse=True)
 def _what_each_run_repeats_is_quick() -> Iterator[None]:
-    """Let fsync do nothing in this process, and ask Git once for Hydrant's commit, which each run records.
+    """Let fsync do nothing in this process, and ask Git once for Hydrant's commit, which each run records, and for the
+    commit of the working folder only if it is a repository.
 
     A run calls fsync twenty times, and only a loss of power needs it. Counting the objects that collecting has frozen
     takes as long as a scan; there are some, so `paused_gc` moves no others.
@@ -197,6 +198,8 @@ def _what_each_run_repeats_is_quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # which refuses a wrong descriptor too
         patch.setattr(reporter, "commit", cache(reporter.commit))
+        ask_git = reporter._git
+        patch.setattr(reporter, "_git", lambda *words: ask_git(*words) if Path(".git").exists() else None)
         patch.setattr(imports, "gc", SimpleNamespace(**vars(gc) | {"get_freeze_count": lambda: 1}))
         yield
 

@@ -202,10 +202,10 @@ class Trainer:
     trained: nn.Module  # the task as training calls it: compiled, wrapped for its ranks
     optimizers: Optimizers
     stream: Stream
-    logger: RunLogger
-    save: Callable[[Trainer, bool], None]  # (trainer, is_best)
-    stop_signal: Callable[[], int | None]  # the signal that this process received, if any
-    watchdog: Watchdog
+    logger: RunLogger = field(default_factory=RunLogger)
+    save: Callable[[Trainer, bool], None] = lambda trainer, is_best: None
+    stop_signal: Callable[[], int | None] = lambda: None  # the signal that this process received, if any
+    watchdog: Watchdog = field(default_factory=Watchdog)
 
     def __post_init__(self) -> None:
         device = self.plan.world.device

@@ -16,8 +16,8 @@ from hydrant.extensions.stacked.stack import Stack, StackedStream
 from hydrant.optimizers.kernels import Clipping
 from hydrant.training.compilation import Compilation
 from hydrant.training.loop import make_update
-from hydrant.training.prepare.micro_batch import build_scratch
-from hydrant.training.trainer import Trainer
+from hydrant.training.prepare.build import build
+from hydrant.training.trainer import Trainer, TrainState
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_a_compiled_stack_is_one_graph() -> None:
 
         shared: Compilation = plan_of(runs[0]).compilation
         plans = [dataclasses.replace(plan_of(run), compilation=LaneCompilation(shared)) for run in runs]
-        lanes = [build_scratch(plan) for plan in plans]
+        lanes = [build(plan, TrainState()) for plan in plans]
         stack, other = Stack(lanes), Stack(eager)
         for _ in range(6):
             stack.update(measure=True)

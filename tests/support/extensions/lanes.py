@@ -10,9 +10,8 @@ from configs import checked
 from hydrant.extensions.stacked.check import prepare_like
 from hydrant.extensions.stacked.stack import Stack
 from hydrant.training.loop import make_update
-from hydrant.training.prepare.build import prepare
-from hydrant.training.prepare.micro_batch import build_scratch
-from hydrant.training.trainer import Plan, Trainer
+from hydrant.training.prepare.build import build, prepare
+from hydrant.training.trainer import Plan, Trainer, TrainState
 
 TINY = (
     "tracker=local",
@@ -88,7 +87,7 @@ def trainers_of(*runs: Sequence[str]) -> Generator[list[Trainer]]:
     first = plan_of(runs[0])
     plans = [first, *(prepare_like(checked(tuple(words)), first) for words in runs[1:])]
     with plans[0].world.process_group():
-        yield [build_scratch(plan) for plan in plans]
+        yield [build(plan, TrainState()) for plan in plans]
 
 
 @dataclass(frozen=True)

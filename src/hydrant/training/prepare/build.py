@@ -6,7 +6,7 @@ the optimizers and the stream of batches. docs/architecture.md explains the orde
 """
 
 import dataclasses
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, cast
 
@@ -29,12 +29,11 @@ from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 from hydrant.training.compilation import Compilation
 from hydrant.training.costs import keep_freed_memory, reset_peak_memory
-from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.hooks import Hooks, check_methods
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
-from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
+from hydrant.training.trainer import Plan, Trainer, TrainState
 
 
 def prepare(
@@ -156,16 +155,8 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
     build_optimizers.check_steps(config, like.task, optimizers, like.world.device)
 
 
-def build(
-    plan: Plan,
-    state: TrainState,
-    *,
-    logger: RunLogger,
-    save: Callable[[Trainer, bool], None],
-    stop_signal: Callable[[], int | None],
-    watchdog: Watchdog,
-) -> Trainer:
-    """Build a run on its device. The arguments are described in `Trainer`."""
+def build(plan: Plan, state: TrainState, **ends: Any) -> Trainer:
+    """Build a run on its device. `ends`: fields of `Trainer`, without which it logs and saves nothing."""
     config, device = plan.config, plan.world.device
     _prepare_process(plan)
     task = plan.parallel.prepare(plan.precision.convert_layers(plan.task)).to(device)
@@ -188,7 +179,7 @@ def build(
     )
     return Trainer(
         plan=plan, state=state, task=task, trained=trained, optimizers=optimizers,
-        stream=plan.data.train.stream(plan.spec), logger=logger, save=save, stop_signal=stop_signal, watchdog=watchdog,
+        stream=plan.data.train.stream(plan.spec), **ends,
     )  # fmt: skip
 
 

@@ -114,7 +114,9 @@ def make_optimizers(
             optimizers[name] = _make_optimizer(
                 with_batch_size, task, parameters[name], compilation.compiles_steps
             )
-            clippings[name] = _make_clipping(settings, parameters[name])
+            head = list(parameters[name].values())[-2:] if settings["agc"] is not None else []
+            limits = settings["max_grad_norm"], settings["max_grad_value"], settings["agc"]
+            clippings[name] = Clipping(*limits, frozenset(map(id, head)))
     fields = scheduled_fields.FieldSchedules(optimizers, schedules)
     entries: dict[str, OptimizerEntry] = {}
     for name, optimizer in optimizers.items():
@@ -205,11 +207,6 @@ def _scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
     return {"lr": config["optimizer"]["lr"] * (ratio if rule == "linear" else ratio**0.5)}
 
 
-def _make_clipping(settings: Mapping[str, Any], parameters: Mapping[str, nn.Parameter]) -> Clipping:
-    head = frozenset(id(p) for p in list(parameters.values())[-2:] if settings["agc"] is not None)
-    return Clipping(settings["max_grad_norm"], settings["max_grad_value"], settings["agc"], head)
-
-
 def _check_patterns(node: Mapping[str, Any], patterns: Mapping[str, Mapping[str, Any]]) -> None:
     """Check the fields of each pattern by building the optimizer with them, because torch checks only its arguments."""
     accepted = inspect.signature(instantiate_node(node).func).parameters.keys() if patterns else ()
@@ -259,7 +256,7 @@ def check_steps(
     for name, entry in optimizers.entries.items():
         prefix, kind = scheduled_fields.config_prefix(name), type(entry.optimizer).__name__
         make_optimizer = instantiate_node(named_settings(config)[name]["optimizer"])
-        try_on = partial(_failure, make_optimizer, entry, partial(_stand_ins, sparse), optimizers.scales_loss)
+        try_on = partial(_failure, make_optimizer, entry, sparse, optimizers.scales_loss)
         failure = try_on(host)
         if failure is not None and device != host:
             failure = try_on(device)
@@ -284,14 +281,10 @@ def step_once(optimizer: Optimizer) -> None:
     optimizer.step(*closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs
 
 
-_MakeOptimizer = Callable[[list[dict[str, Any]]], Optimizer]
-_StandIns = Callable[[Sequence[nn.Parameter], torch.device], list[nn.Parameter]]
-
-
 def _failure(
-    make_optimizer: _MakeOptimizer,
+    make_optimizer: Callable[[list[dict[str, Any]]], Optimizer],
     entry: OptimizerEntry,
-    stand_ins: _StandIns,
+    sparse: Collection[int],
     scales_loss: bool,
     device: torch.device,
 ) -> tuple[str, Exception] | None:
@@ -299,7 +292,7 @@ def _failure(
     cuda_devices, groups = [device] if device.type == "cuda" else [], entry.optimizer.param_groups
     clipping, key = entry.clipping, entry.clipping.key or "optimizer"
     # Kron compiles its step, which takes half a minute.
-    eager = torch.compiler.set_stance("force_eager")
+    eager, stand_ins = torch.compiler.set_stance("force_eager"), partial(_stand_ins, sparse)
     with torch.random.fork_rng(cuda_devices), torch.accelerator.device_index(device.index), eager:
         try:
             if clipped := stand_ins([p for p in entry.parameters if id(p) not in clipping.head], device):

@@ -12,11 +12,10 @@ from hydrant.clock import Duration, Interval, Intervals
 from hydrant.data import PositionedSource
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, log
 from hydrant.training import costs, hooks
-from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import SINGLE_RANK, Parallel, World
 from hydrant.training.loop import make_update, train_update
 from hydrant.training.prepare.build import build, prepare
-from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
+from hydrant.training.trainer import Plan, Trainer, TrainState
 
 
 def prepare_at_least(config: Mapping[str, Any], num_updates: int) -> Plan:
@@ -33,23 +32,11 @@ def prepare_at_least(config: Mapping[str, Any], num_updates: int) -> Plan:
     return plan
 
 
-def build_scratch(plan: Plan, state: TrainState | None = None) -> Trainer:
-    """Build a run on its device that logs and saves nothing. The caller has a process group, and closes the trainer."""
-    return build(
-        plan,
-        state or TrainState(),
-        logger=RunLogger(),
-        save=lambda trainer, is_best: None,
-        stop_signal=lambda: None,
-        watchdog=Watchdog(),
-    )
-
-
 @contextlib.contextmanager
 def scratch_trainer(plan: Plan, state: TrainState | None = None) -> Generator[Trainer]:
     """Build a run on its device that logs and saves nothing; close it at the end of the block."""
     with plan.world.process_group():
-        trainer = build_scratch(plan, state)
+        trainer = build(plan, state or TrainState())
         try:
             yield trainer
         finally:

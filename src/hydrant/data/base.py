@@ -253,7 +253,6 @@ class Data:
         statistics: what prepares the samples and was taken from the training samples, as lists, dicts, texts and
             numbers. Checkpoints hold it.
         with_statistics: returns the data, prepared with the `statistics` of a checkpoint.
-        before_training: called when a run begins to train, on each rank; not where a config is only tried.
         files: the file of each split, or a folder of a few files, by its key below `data`: `train`, `extra_val.night`.
             By a digest of it, a run that continues and `compare` know that the content has changed.
     """
@@ -272,7 +271,6 @@ class Data:
     statistics: Mapping[str, Any] = field(default_factory=dict[str, Any])
     with_statistics: Callable[[Mapping[str, Any]], Data] | None = None
     target_names: tuple[str, ...] = ()
-    before_training: Callable[[], None] | None = None
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
     def __post_init__(self) -> None:

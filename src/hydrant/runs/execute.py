@@ -327,8 +327,6 @@ class Session:
             if plan.flops.uncounted:
                 log.warning("%s", plan.flops.uncounted)
         with self._checkpoints:
-            if (prepare_files := self._plan.data.before_training) is not None:
-                prepare_files()
             trainer = build(
                 plan,
                 state,

@@ -1,8 +1,6 @@
 """The files of data=tokens, and the settings of the config that they decide."""
 
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,23 +106,6 @@ def test_a_new_folder_removes_what_a_killed_process_has_left_of_it(tmp_path: Pat
     with new_folder(tmp_path / "tokens") as folder:
         (folder / "train_000000.bin").touch()
     assert {*tmp_path.iterdir()} == {tmp_path / "tokens", other}
-    assert [path.name for path in (tmp_path / "tokens").iterdir()] == ["train_000000.bin"]
-
-
-def test_a_process_waits_for_another_one_that_makes_the_same_folder(tmp_path: Path) -> None:
-    def make() -> None:
-        with new_folder(tmp_path / "tokens") as folder:
-            (folder / "other.bin").touch()
-
-    with ThreadPoolExecutor() as threads:
-        with new_folder(tmp_path / "tokens") as folder:
-            second = threads.submit(make)
-            time.sleep(0.2)
-            assert not list(folder.iterdir())
-            (folder / "train_000000.bin").touch()
-        with pytest.raises(OSError, match="tokens"):
-            second.result()
-    assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
     assert [path.name for path in (tmp_path / "tokens").iterdir()] == ["train_000000.bin"]
 
 

@@ -15,6 +15,7 @@ from lanes import TINY, plan_of
 from marks import slow
 from torch import Tensor, nn
 
+from hydrant.batch import Batch, Outcome
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.data import LoaderSource
@@ -28,6 +29,7 @@ from hydrant.extensions.stacked.check import (
     try_lanes,
 )
 from hydrant.extensions.stacked.lanes import CannotStack
+from hydrant.tasks import Classification
 
 REFUSED = {
     "skip_non_finite": ["skip_non_finite=true"],
@@ -183,6 +185,20 @@ def test_the_trial_finds_what_trains_otherwise(make: Callable[[int], nn.Module],
         torch.manual_seed(n % 2)
         plan.task.model = make(n)
     with pytest.raises(CannotStack, match=reason):
+        try_lanes(plans)
+
+
+class Carrying(Classification):
+    def forward(self, batch: Batch) -> Outcome:
+        outcome = super().forward(batch)
+        return outcome._replace(carried=outcome.predictions)
+
+
+def test_a_task_that_carries_a_state_trains_alone() -> None:
+    plans = plans_to_try()
+    for plan in plans:
+        plan.task.__class__ = Carrying
+    with pytest.raises(CannotStack, match="it carries a state"):
         try_lanes(plans)
 
 

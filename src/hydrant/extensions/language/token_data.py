@@ -11,7 +11,7 @@ import bisect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -451,7 +451,6 @@ def tokens(
         vocab_size=size,
         sequence_length=sequence_length,
         vocabulary=vocabulary,
-        before_training=partial(token_files.write_corpus, shards["train"].files),
     )
 
 

@@ -1,22 +1,18 @@
 """Files of tokens and their vocabulary, and the settings of the config that they decide. Imports no torch.
 
 Tokens are written into a folder that appears when it is complete. By default the files of a split are a small corpus
-that is always there: the documentation strings of this Python installation, as tokens of bytes. A run writes it to
-`FOLDER` when it begins to train, and later runs read it there. Until then it is made in memory, so that no file is left
-where somebody only looks at a config.
+that is always there: the documentation strings of this Python installation, as tokens of bytes. It is made in memory.
 """
 
 from __future__ import annotations
 
 import ast
-import fcntl
 import functools
 import glob
 import hashlib
 import inspect
 import json
 import os
-import shutil
 import sysconfig
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -56,7 +52,7 @@ class TokenFile:
     dtype: np.dtype
     offset: int  # bytes before the first token
     num_tokens: int
-    # The tokens, if the file is not written yet.
+    # The tokens, if it is a file of the corpus.
     in_memory: np.ndarray | None = field(default=None, compare=False)
 
     def mapped(self) -> np.ndarray:
@@ -223,26 +219,21 @@ MAX_SHARD_TOKENS = 2**31 - 1
 def new_folder(folder: Path) -> Generator[Path]:
     """Yield a temporary folder that becomes `folder` at the end of the block. If the block raises, it is removed.
 
-    A process waits for another one that makes the same folder. What a kill has left of it is removed.
+    What a kill has left of it is removed.
 
     Raises:
         OSError: it cannot be made, or `folder` holds something.
     """
     temporary = folder.with_name(f".{folder.name}.tmp")
-    temporary.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    remove(temporary)
+    temporary.mkdir(parents=True)
     try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        for left in temporary.iterdir():  # raises if the other process has renamed it to `folder`
-            remove(left)
         yield temporary
         for file in temporary.iterdir():
             sync(file)
         temporary.rename(folder)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        os.close(descriptor)
+        remove(temporary)
 
 
 def write_tokens(
@@ -277,7 +268,7 @@ def write_tokens(
 
 
 FOLDER = Path("data/docstrings")
-"""Where the corpus is, relative to the current folder."""
+"""The folder that stands for the corpus while it does not exist, relative to the current one."""
 
 _LEFT_OUT = frozenset({"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages"})
 """Folders of the standard library that are no modules for users, and those of installed packages."""
@@ -289,8 +280,8 @@ _HOLDERS = (*_DOCUMENTED, ast.If, ast.Try, ast.TryStar, ast.ExceptHandler, ast.W
 """Statements that are documented or hold such statements."""
 
 
-def is_unwritten(root: str | Path) -> bool:
-    """Return whether a folder is that of the corpus, and no run has written it yet."""
+def is_corpus(root: str | Path) -> bool:
+    """Return whether a folder stands for the corpus."""
     return Path(root) == FOLDER and not FOLDER.exists()
 
 
@@ -315,26 +306,6 @@ def corpus() -> Mapping[str, np.ndarray]:
         message = f"{library} has no sources of Python's library"
         raise ConfigError("data.root", message, remedy="give data.root a folder of hydrant tokenize")
     return {f"{split}_000000.bin": _tokens(texts) for split, texts in documents.items()}
-
-
-def write_corpus(files: Iterable[TokenFile]) -> None:
-    """Write the folder of the corpus, if some of these files are only in memory. Another process may do so too.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
-    if all(file.in_memory is None for file in files):
-        return
-    try:
-        with new_folder(FOLDER) as temporary:
-            for name, tokens in corpus().items():
-                write_tokens(temporary, name.partition("_")[0], BYTES.dtype, [tokens])
-            BYTES.write(temporary)
-    except OSError as error:
-        # Another process may have made the same folder meanwhile.
-        if not (FOLDER / VOCABULARY).is_file():
-            message = f"{FOLDER} cannot be written ({error.strerror or error})"
-            raise ConfigError("data.root", message, remedy="give a folder of tokens") from error
 
 
 def _tokens(documents: Iterable[bytes]) -> np.ndarray:
@@ -392,14 +363,14 @@ def splits_of(settings: Any) -> dict[str, tuple[TokenFile, ...]]:
     patterns = {name: settings[name] for name in ("train", "val", "test") if settings[name] is not None}
     patterns |= {f"extra_val.{name}": pattern for name, pattern in settings["extra_val"].items()}
     root, dtype = settings["root"], settings["dtype"]
-    find = _corpus_files if is_unwritten(root) else token_files
+    find = _corpus_files if is_corpus(root) else token_files
     return {name: find(root, pattern, dtype, f"data.{name}") for name, pattern in patterns.items()}
 
 
 def _corpus_files(
     root: str, patterns: str | Sequence[str], dtype: str | None, key: str
 ) -> tuple[TokenFile, ...]:
-    """Return the files of the corpus that will have these names, as `token_files` returns them later."""
+    """Return the files of the corpus of these names, as `token_files` returns those of a folder."""
     listed = [patterns] if isinstance(patterns, str) else patterns
     matches = {pattern: matching(corpus(), pattern) for pattern in listed}
     missing = [pattern for pattern, names in matches.items() if not names]
@@ -415,7 +386,7 @@ def vocabulary_of(folder: Path) -> Vocabulary | None:
     Raises:
         DataError: the file is damaged.
     """
-    return BYTES if is_unwritten(folder) else read_vocabulary(folder)
+    return BYTES if is_corpus(folder) else read_vocabulary(folder)
 
 
 def tokens_setting(name: str, *, _parent_: DictConfig) -> int | str | None:

@@ -177,13 +177,11 @@ def record_draws(lane: Trainer) -> tuple[list[Draw], set[str]]:
             outcome = lane.task(plan.precision.cast(batch))
         after = _device_state(lane)
         unused = _unused_weights(lane, outcome)
-    name = type(lane.model).__name__
-    if outcome.carried is not None:
-        raise CannotStack(f"{name} carries a state from batch to batch")
     _seed(lane)
     for draw in recorded.draws:
         draw.fill(draw.empty())
     if not torch.equal(after, _device_state(lane)) or not seeding.is_host_state(host):
+        name = type(lane.model).__name__
         raise CannotStack(f"{name} draws random numbers that cannot be drawn for each run alone")
     return recorded.draws, unused
 

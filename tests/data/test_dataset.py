@@ -12,11 +12,14 @@ from marks import of_extension, slow
 from run_folders import assert_same_state, rows, weights
 from sources import joined, same, spec, update
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
-from training_runs import Train, whole_and_resumed
+from training_runs import Train, UserModule, whole_and_resumed
 
+from hydrant.config.check import check
+from hydrant.config.compose import compose
 from hydrant.data import Data, dataset, dataset_source, tensors
 from hydrant.data.dataset import stack
 from hydrant.errors import ConfigError, DataError, HydrantError
+from hydrant.interface import passed_objects
 
 
 def seen() -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -81,6 +84,8 @@ def test_what_does_not_fit_is_refused(
 
 class Items:
     """A data set of given items."""
+
+    classes: list[str]
 
     def __init__(self, *items: Any) -> None:
         self.items = items
@@ -196,11 +201,8 @@ def test_samples_of_different_sizes_need_a_collate_function() -> None:
 def test_the_classes_of_all_splits_are_those_of_training() -> None:
     """Otherwise the numbers of their targets mean other classes: a folder of validation images may lack one."""
 
-    class Named(Items):
-        classes: list[str]
-
     def named(*classes: str) -> Items:
-        items = Named((torch.ones(2), 0))
+        items = Items((torch.ones(2), 0))
         items.classes = list(classes)
         return items
 
@@ -213,6 +215,29 @@ def test_the_classes_of_all_splits_are_those_of_training() -> None:
     with pytest.raises(ConfigError, match=r"class 3 of data.test is 'fox', and in training no class"):
         read_sets(learned, val=learned, test=named("cat", "dog", "fish", "fox"))
     assert read_sets(learned, val=named("cat", "dog"), test=Items((torch.ones(2), 2))).test is not None
+
+
+TOLD = """
+class Told(list):
+    input_shape, vocab_size, classes = (4,), 3, "abc"
+"""
+
+
+def test_a_data_set_tells_its_numbers(user_module: UserModule) -> None:
+    """To models that refer to them, unless they are given; and to `Data`."""
+    user_module("own_told", TOLD)
+    sets = [f"data.{key}._target_=own_told.Told" for key in ("train", "val")]
+    words = ("data=dataset", *sets, "model=mlp", "allow_targets=[own_told]")
+    for given, number in (([], 3), (["data.num_classes=5"], 5)):
+        resolved = check(compose([*words, *given]))
+        assert (resolved["model"]["input_shape"], resolved["model"]["num_classes"]) == ([4], number)
+    from own_told import Told  # pyright: ignore[reportMissingImports]
+
+    data = read_sets(Told([(1.0, 0)]))
+    assert (data.input_shape, data.num_classes) == ((4,), 3)
+    pictures = Items((1.0, 0))
+    pictures.classes = ["cat", "dog"]
+    assert passed_objects(None, (pictures, pictures), None)["data"].num_classes == 2
 
 
 def save(folder: Path, content: Any, name: str = "part.pt") -> str:

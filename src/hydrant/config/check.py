@@ -5,6 +5,7 @@ any config file can set it.
 """
 
 import inspect
+import json
 import math
 import os
 import re
@@ -13,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, TypeVar
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.clock import Duration
 from hydrant.config import groups
 from hydrant.config.error_messages import explain, unknown_key
-from hydrant.config.instantiate import as_config_error, check_arguments, check_signatures
+from hydrant.config.instantiate import as_config_error, check_arguments, check_signatures, told_by_node
 from hydrant.config.metric_keys import resolve_best, resolve_plateaus
 from hydrant.errors import ConfigError, first_line, shown
 from hydrant.files.plain_values import accepts, check_value, children, hints_of, leaves
@@ -38,7 +39,7 @@ def check(config: DictConfig) -> dict[str, Any]:
     """Return the resolved config in plain types: dicts, lists, strings, numbers, booleans, None.
 
     The modes `auto` of `best` and of plateaus are resolved too, so that every reader of a run's config agrees about
-    them.
+    them. A number of the data without a value, to which another group refers, is written into `config`.
 
     Raises:
         ConfigError: A key is unknown; a value is missing, cannot be resolved, or has a wrong type or range; a target is
@@ -61,10 +62,32 @@ def check(config: DictConfig) -> dict[str, Any]:
     _check_values(resolved)
     resolved["allow_targets"] = with_own_packages(resolved)
     check_targets(resolved)
+    if numbers := _told_by_data(config, resolved):
+        with read_write(config):
+            config.data.update(numbers)
+        return check(config)
     resolve_plateaus(resolved)
     check_signatures(resolved)
     resolved["best"] = resolve_best(resolved)
     return resolved
+
+
+def _told_by_data(config: DictConfig, resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers that the training set tells by its attributes, where other groups refer to keys without one.
+
+    Raises:
+        ConfigError: the data set cannot be built.
+    """
+    node = resolved["data"].get("train")
+    raw = leaves(OmegaConf.to_container(config, resolve=False))
+    texts = [value for key, value in raw if isinstance(value, str) and not key.startswith("data.")]
+    missing = {name for name, value in resolved["data"].items() if value is None}
+    asked = {name for name in missing if any(f"data.{name}" in text for text in texts)}
+    if not asked or not isinstance(node, dict):
+        return {}
+    with as_config_error("data.train", node):
+        told = told_by_node(json.dumps(node))
+    return {name: value for name, value in told.items() if name in asked and value is not None}
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

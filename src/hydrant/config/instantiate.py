@@ -2,10 +2,11 @@
 
 import copy
 import inspect
+import json
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal, cast
 
 from hydrant.clock import converted
@@ -175,3 +176,21 @@ def rejected_key(key: str, node: Mapping[str, Any], message: str) -> str:
     ]
     matches = named if len(named) == 1 else with_value
     return f"{key}.{matches[0]}" if len(matches) == 1 else key
+
+
+def told_by(data_set: Any) -> dict[str, Any]:
+    """Return the `num_classes` and `input_shape` that a data set tells by its attributes; None: it tells none.
+
+    The classes are also told by `vocab_size`, or by the list `classes`, as in torchvision's data sets.
+    """
+    classes, shape = getattr(data_set, "classes", None), getattr(data_set, "input_shape", None)
+    counts = [getattr(data_set, name, None) for name in ("num_classes", "vocab_size")]
+    counts += [len(cast("list[Any]", classes))] if isinstance(classes, list | tuple) else []
+    count = next((count for count in counts if isinstance(count, int)), None)
+    return {"num_classes": count, "input_shape": [*shape] if isinstance(shape, list | tuple) else None}
+
+
+@lru_cache  # for the jobs of a sweep
+def told_by_node(node: str) -> Mapping[str, Any]:
+    """Return what the data set of a checked node, which is written as JSON, tells by its attributes."""
+    return told_by(instantiate_node(json.loads(node)))

@@ -19,6 +19,7 @@ import torch
 from torch.utils.data import Subset, TensorDataset, default_collate
 
 from hydrant.batch import Tensors
+from hydrant.config.instantiate import told_by
 from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization, check_same_classes
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
@@ -123,7 +124,7 @@ def dataset(
         collate: makes a batch of a list of pairs (input, target); None: stack them. That is torch's `default_collate`,
             but doubles become float32 unless precision=fp64, and images of Pillow, as the data sets of
             torchvision return them without a transform, floats (C, H, W) in 0..1.
-        input_shape, num_classes: for models that need them.
+        input_shape, num_classes: for models that need them. None: what `train` tells, as `told_by` says.
         class_names: the name of each class.
         in_memory: True: each item is read once and held, because it never changes. `auto`: those of a small
             `TensorDataset` are, and of a `Subset` of one.
@@ -147,12 +148,21 @@ def dataset(
     reader = None if read is None else Reader(lambda files: source("read", read(files), has_targets=False))
     return Data(
         **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
-        input_shape=None if input_shape is None else tuple(input_shape),
-        num_classes=num_classes,
+        **numbers(train, input_shape, num_classes),
         damaged=damaged,
         reader=reader,
         class_names=None if class_names is None else tuple(class_names),
     )
+
+
+def numbers(train: Any, input_shape: Sequence[int] | None, num_classes: int | None) -> dict[str, Any]:
+    """Return the `input_shape` and `num_classes` of `Data`; where they are None, those that the training set tells."""
+    told = told_by(train)
+    shape = told["input_shape"] if input_shape is None else input_shape
+    return {
+        "input_shape": None if shape is None else tuple(shape),
+        "num_classes": told["num_classes"] if num_classes is None else num_classes,
+    }
 
 
 def dataset_source(

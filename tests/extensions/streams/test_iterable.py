@@ -107,6 +107,12 @@ class Stateless:
         yield from Numbers()
 
 
+class Told(Stateless):
+    """Tells how many of the numbers are an epoch."""
+
+    num_samples, num_classes = 9, 4
+
+
 def source(items: Any = None, num_workers: int = 0) -> IterableSource:
     return IterableSource(Numbers() if items is None else items, 30, num_workers=num_workers)
 
@@ -241,6 +247,7 @@ def test_a_stream_that_fails_is_named(items: Any, message: str, num_workers: int
     [
         (iter([1]), {}, ConfigError, "data.train: a list_iterator cannot begin again"),
         (Numbers(), {"num_val_samples": None}, ConfigError, "data.num_val_samples: data.val is a Stateless"),
+        (Stateless(), {"num_samples": None}, ConfigError, "data.num_samples: data.train is a Stateless"),
         (Numbers(), {"num_val_samples": 31}, ConfigError, "31 samples are needed, but data.val ends after 30"),
         (Numbers(), {"val": Broken(), "num_val_samples": 2}, DataError, "item 1 of data.val cannot be read"),
     ],
@@ -256,6 +263,8 @@ def test_evaluation_takes_a_map_style_set_or_the_first_items() -> None:
     pairs = [(torch.tensor([n]), n) for n in range(7)]
     data = own(Numbers(), val=pairs, test=Stateless(), extra_val={"few": pairs[:3], "stream": Stateless()})
     assert {name: part.num_samples for name, part in data.extra_val.items()} == {"few": 3, "stream": 5}
+    told = own(Told(), val=Told(), num_samples=None, num_val_samples=None)
+    assert (told.train.num_samples, told.val.num_samples, told.num_classes) == (9, 9, 4)
     assert joined(data.val.batches(spec(), 3))[1].tolist() == list(range(7))
     assert joined(data.test.batches(spec(), 3))[1].tolist() == list(range(5))
     assert isinstance(data.train.subset(range(4)), LoaderSource)  # limit_train_samples

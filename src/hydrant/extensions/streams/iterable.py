@@ -33,6 +33,7 @@ from hydrant.data.dataset import (
     is_map_style,
     make_parts,
     map_style_source,
+    numbers,
     stack,
     to_tensor,
 )
@@ -101,8 +102,7 @@ def stream(
     return Data(
         source("data.train", train, num_samples, is_divided=divided),
         evaluated("data.val", val),
-        None if input_shape is None else tuple(input_shape),
-        num_classes,
+        **numbers(train, input_shape, num_classes),
         extra_val={name: evaluated(f"data.extra_val.{name}", items) for name, items in extra_val.items()},
         test=None if test is None else evaluated("data.test", test),
     )

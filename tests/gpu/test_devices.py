@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-pytestmark = pytest.mark.cuda(devices=8, memory_gib=1)
+pytestmark = [pytest.mark.cuda(devices=8, memory_gib=1), pytest.mark.extension]
 
 MIB = 2**20
 
@@ -75,7 +75,6 @@ def test_visible_devices_are_chosen_as_cuda_does() -> None:
     assert seen("") == []
 
 
-@pytest.mark.extension
 def test_a_sweep_sees_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     from hydrant.extensions.local import _visible_gpus
 
@@ -85,7 +84,6 @@ def test_a_sweep_sees_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(gpus.values())) == 2
 
 
-@pytest.mark.extension
 @pytest.mark.slow
 def test_a_sweep_sees_parts_of_gpus_by_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """One alone is known to CUDA, and the second of two is not."""

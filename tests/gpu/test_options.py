@@ -3,8 +3,10 @@
 On the stub both use the same kernels. So rows and weights are equal, bit for bit unless a case says otherwise.
 """
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gpu
 import pytest
@@ -13,7 +15,11 @@ from marks import choosing, of_extension, slow
 from repository import options_of
 from run_folders import rows, summary
 from safetensors.torch import load_file
+from torch import nn
+from torch.optim import Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
+from torch.utils._pytree import tree_map_only
 
+from hydrant.optimizers.kernels import restore
 from hydrant.training.costs import release_memory
 
 Train = Callable[..., Path]
@@ -175,3 +181,17 @@ def test_the_peak_of_memory_is_that_of_the_run(train: Train, monkeypatch: pytest
 def test_emulated_float8(recipe: str, assert_equal: Callable[..., None]) -> None:
     """The layers are under autocast on both: torchao asks for autocast of CUDA alone."""
     assert_equal(*DIGITS, "precision=fp8", f"precision.fp8={recipe}", "precision.emulate=true")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("capturable", [False, True])
+@pytest.mark.parametrize("kind", [Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Rprop])  # ASGD moves its own
+def test_state_returns_to_the_device_where_the_class_keeps_it(kind: Any, capturable: bool) -> None:
+    parameter = nn.Parameter(torch.ones(5, device="cuda"))
+    parameter.grad = torch.ones_like(parameter)
+    optimizer, restored = (kind([parameter], lr=0.1, capturable=capturable) for _ in range(2))
+    optimizer.step()
+    on_host = tree_map_only(torch.Tensor, torch.Tensor.cpu, optimizer.state_dict())
+    restore(restored, copy.deepcopy(on_host))
+    for key, value in optimizer.state[parameter].items():
+        assert restored.state[parameter][key].device == value.device, key

@@ -1,6 +1,5 @@
 """What a GPU of the stub computes."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +9,8 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.nn import functional
-from torch.optim import Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
-from torch.utils._pytree import tree_map_only
 
-from hydrant.optimizers.kernels import restore
-
-pytestmark = pytest.mark.cuda(stub=True)
+pytestmark = [pytest.mark.cuda(stub=True), pytest.mark.extension]
 
 
 def test_an_operation_has_the_numbers_of_the_cpu() -> None:
@@ -204,17 +199,3 @@ def test_numbers_of_the_host_are_taken() -> None:
     x = torch.ones(3, device="cuda")
     assert (x * torch.tensor(2.0)).tolist() == [2, 2, 2]
     assert x[torch.tensor([0, 2])].tolist() == [1, 1]
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("capturable", [False, True])
-@pytest.mark.parametrize("kind", [Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Rprop])  # ASGD moves its own
-def test_state_returns_to_the_device_where_the_class_keeps_it(kind: Any, capturable: bool) -> None:
-    parameter = nn.Parameter(torch.ones(5, device="cuda"))
-    parameter.grad = torch.ones_like(parameter)
-    optimizer, restored = (kind([parameter], lr=0.1, capturable=capturable) for _ in range(2))
-    optimizer.step()
-    on_host = tree_map_only(torch.Tensor, torch.Tensor.cpu, optimizer.state_dict())
-    restore(restored, copy.deepcopy(on_host))
-    for key, value in optimizer.state[parameter].items():
-        assert restored.state[parameter][key].device == value.device, key

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -120,16 +119,3 @@ def test_ctrl_c_stops_a_sweep_after_saving_its_job(workdir: Path) -> None:
     assert summary(job)["status"] == "preempted"
     assert started_runs(job.parent) == [job]
     assert b"preempted" in output
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_job_saves_and_stops_when_its_sweep_is_killed(workdir: Path) -> None:
-    process = subprocess.Popen(command("-m", *WORDS, "name=killed", "seed=0,1"), cwd=workdir)
-    job = first_job(workdir / "multirun" / "killed", process)
-    process.kill()
-    process.wait()
-    deadline = time.monotonic() + 60
-    while summary(job)["status"] == "running" and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert summary(job)["status"] == "preempted"

@@ -118,7 +118,6 @@ def test_every_end_is_tested(
 
 
 @pytest.mark.slow
-@pytest.mark.extension
 @pytest.mark.parametrize("words", [(), *of_extension((("parallel=fsdp",),))])
 def test_ranks_test_the_best_checkpoint_too(words: tuple[str, ...], train: Train, workdir: Path) -> None:
     settings = (*WORDS, "test_at_end=true", "micro_batch_size=32", "optimizer=sgd", "optimizer.lr=3",

@@ -65,13 +65,11 @@ def test_every_module_in_a_preload_list_can_be_imported() -> None:
 @pytest.mark.slow
 def test_the_server_imports_what_a_part_lists() -> None:
     """The command does not import a part before it starts the server. What does not exist is left to the job."""
-    calls = (
-        "preload('hydrant.no_part'); preload('hydrant.optimizers.NoPart'); preload('hydrant.optimizers.Ema')"
-    )
-    imported = "print(*({'timm.utils', 'hydrant.optimizers.ema', 'timm.models'} & sys.modules.keys()))"
+    calls = "preload('hydrant.no_part'); preload('hydrant.optimizers.NoPart'); preload('hydrant.models.timm_model')"
+    imported = "print(*({'timm', 'hydrant.models'} & sys.modules.keys()))"
     code = f"import sys; from hydrant.safety.targets import preload; {calls}; {imported}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) >= {"timm.utils", "hydrant.optimizers.ema"}
+    assert set(done.stdout.split()) == {"timm", "hydrant.models"}
 
 
 def test_the_server_imports_only_parts_of_hydrant_and_what_every_run_needs() -> None:
@@ -89,7 +87,7 @@ def test_jobs_import_neither_hydrant_nor_matplotlib_again(tmp_path: Path) -> Non
     imports = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
     counts = Counter(line.rpartition("|")[2].strip() for line in imports)
     watched = {name: n for name, n in counts.items() if name.startswith(("hydrant", "matplotlib", "PIL"))}
-    assert {"hydrant.runs.execute", "hydrant.models"} < watched.keys()
+    assert {"hydrant.runs.reporter", "hydrant.models"} < watched.keys()
     assert [name for name, n in watched.items() if n >= 5] == []
 
 

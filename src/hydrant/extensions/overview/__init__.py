@@ -9,6 +9,8 @@ from hydrant.terminal.console import log_fields
 if TYPE_CHECKING:
     from hydrant.runs.reporter import RunReporter
 
+PRELOAD = {"Overview": (f"{__name__}.lines",)}
+
 
 class Overview:
     """Prints these lines before the parts of a run are built."""

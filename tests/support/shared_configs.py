@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,13 +17,13 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.object_type import ObjectType
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config.check import check_hydra_node
 from hydrant.config.command_line import with_limits
 from hydrant.config.compose import ENTRY, Composer, JobComposer
-from hydrant.config.groups import conf_dir, group_options
+from hydrant.config.groups import conf_dir
 
 _HYDRANTS = {"pkg://hydra.conf", with_limits(str(conf_dir())), "structured://"}
 """The search path without a user's folder."""
@@ -36,7 +35,6 @@ folders: list[Path] = []
 """One, where all processes of this run of the tests find what each has composed."""
 
 _read, _merged = dict[str, Any](), dict[str, bytes]()
-_groups = cache(group_options)
 
 
 def _is_hydrants(repository: Any, config_path: str) -> bool:
@@ -97,51 +95,6 @@ class _Files(dict[Any, bytes]):
         return self._folder / hashlib.sha1(repr(key).encode()).hexdigest()
 
 
-class SharedJobs(JobComposer):
-    """Makes the config of several options from those of each alone, if no two of them change one key.
-
-    tests/config/test_job_composer.py compares such configs with those that Hydra composes.
-    """
-
-    def __init__(self, composer: Composer, sweep: DictConfig, folder: Path) -> None:
-        super().__init__(composer, sweep)
-        self._shared = _Files(folder)
-        self._alone = cache(self._of_words)
-
-    def _load(self, words: Iterable[str]) -> DictConfig:
-        words = list(words)
-        places = [word.lstrip("+").partition("=")[0].partition("@") for word in words]
-        is_choice = {group for group, *_ in places} <= _groups().keys() - {"experiment"}
-        joined = None
-        if is_choice and len(words) > 1:
-            joined = self._joined(words, [(place or group).partition(".")[0] for group, _, place in places])
-        return super()._load(words) if joined is None else joined
-
-    def _joined(self, words: list[str], keys_of_words: list[str]) -> DictConfig | None:
-        """Return the config of words, each with the key that it chooses for; None if two of them change one key."""
-        base, before, choices = self._alone()
-        config, changed = pickle.loads(pickle.dumps(base)), set[str]()
-        for word, key_of_word in zip(words, keys_of_words, strict=True):
-            one, after, chosen = self._alone(word)
-            keys = {key for key in after if before.get(key) != after[key]} | {key_of_word}
-            if changed & keys or "hydra" in keys or before.keys() - after.keys():
-                return None
-            changed |= keys
-            with open_dict(config):
-                for key in keys:
-                    config[key] = one._get_node(key)
-                config.hydra.runtime.choices.update(chosen.items() - choices.items())
-        return config
-
-    def _of_words(self, *words: str) -> tuple[DictConfig, Any, Any]:
-        """Return the config of words, its content without what `hydra` has of each word, and the choices there."""
-        config = self.compose(words)
-        content: Any = OmegaConf.to_container(config)
-        choices = content["hydra"]["runtime"].pop("choices")
-        del content["hydra"]["overrides"], content["hydra"]["job"]["override_dirname"]
-        return config, content, choices
-
-
 @contextmanager
 def quick_hydra() -> Iterator[None]:
     """Let Hydra read and merge each of Hydrant's files once for all tests."""
@@ -184,7 +137,8 @@ class SharingComposer(QuickComposer):
 
     def _compose_shared(self, words: list[str]) -> DictConfig:
         if not _jobs:
-            _jobs.append(SharedJobs(self, super().compose([]), folders[0]))
+            _jobs.append(JobComposer(self, super().compose([])))
+            _jobs[0]._shared = _Files(folders[0])
         _jobs[0]._composer = self
         config = _jobs[0].compose(words)
         config.hydra.runtime.cwd = str(Path.cwd())

@@ -78,13 +78,6 @@ def test_the_strings_of_modules_classes_and_functions_are_documents(library: Pat
     assert [text for text in val if text.startswith("Module")] == ["Module 15.", "Module 5."]
 
 
-def test_a_python_without_sources_needs_another_folder(library: Path) -> None:
-    for path in library.rglob("*.py"):
-        path.unlink()
-    with pytest.raises(ConfigError, match=r"data\.root: .* has no sources of Python's library"):
-        splits_of(SETTINGS)
-
-
 def test_a_pattern_that_names_no_file_of_the_corpus_is_an_error(library: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.train: data/docstrings/train\.bin names no file"):
         splits_of(SETTINGS | {"train": ["train_*.bin", "train.bin"]})

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from run_folders import assert_same_state, rows, weights
+from run_folders import rows
 from sources import GLOBAL_BATCH_SIZE, joined, same, spec, update
 from token_folders import write_bin, write_shards
-from training_runs import Train, whole_and_resumed
+from training_runs import Train
 
 from hydrant import cli
 from hydrant.data.base import Indices, select
@@ -252,15 +252,6 @@ def write_corpus(folder: Path, tokens: np.ndarray) -> None:
     for split in ("train", "val"):
         write_bin(folder / f"{split}_0.bin", tokens)
     BYTES.write(folder)
-
-
-def test_a_model_trains_on_tokens_and_resumes_exactly(
-    words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, parts = whole_and_resumed(train, monkeypatch, words, stop_at=3)
-    losses = [row["train/loss"] for row in rows(whole) if "train/loss" in row]
-    assert losses[-1] < losses[0]
-    assert_same_state(weights(whole), weights(parts))
 
 
 def test_a_run_does_not_continue_with_other_tokens(

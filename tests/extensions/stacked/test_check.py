@@ -243,19 +243,16 @@ PLACES = ("partial", "dict", "closure", "default", "object", "method", "tensor",
 
 
 @pytest.mark.parametrize("place", ["own", *PLACES])
-def test_a_number_that_lanes_would_share_makes_another_program(place: str) -> None:
+def test_a_number_that_lanes_would_share_makes_another_program_or_is_found(place: str) -> None:
     plan = plan_of(TINY)
     same, again, other = (
         signature(dataclasses.replace(plan, task=Hiding(place, number))) for number in (0.1, 0.1, 0.2)
     )
     assert same == again
     assert (same == other) == (place == "own")
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_what_the_seed_draws_and_lanes_would_share_is_found(place: str) -> None:
     check_hidden([Hiding(place, 0.1), Hiding(place, 0.1)])
-    with pytest.raises(CannotStack, match=r"the content of .* differs between the runs"):
+    refused = pytest.raises(CannotStack, match=r"the content of .* differs between the runs")
+    with nullcontext() if place == "own" else refused:  # what the seed draws
         check_hidden([Hiding(place, 0.1), Hiding(place, 0.2)])
 
 

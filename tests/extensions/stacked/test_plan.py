@@ -216,26 +216,6 @@ def test_lanes_that_are_hopeless_are_stopped_and_the_others_finish(
     assert summary(hopeless)["num_updates"] == 8
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("tracker", ["wandb", "tensorboard", "mlflow", "trackio"])
-def test_each_lane_has_its_own_run_of_a_tracker(
-    tracker: str, workdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    assert run_sweep(workdir, *STACKED, "seed=0,1,2", f"tracker={tracker}", "name=study") == 0
-    folders = [
-        workdir / "multirun" / "study" / row["run"] for row in sweep_table(workdir / "multirun" / "study")
-    ]
-    logged = {
-        "wandb": lambda folder: summary(folder)["wandb"]["id"],
-        "tensorboard": lambda folder: [path.name for path in (folder / "tensorboard").glob("events*")],
-        "mlflow": lambda folder: (folder / "mlflow" / "run-id").read_text(),
-        "trackio": lambda folder: (folder / "trackio" / "run-id").read_text(),
-    }[tracker]
-    assert len({str(logged(folder)) for folder in folders}) == 3
-    assert not any("WARNING" in (folder / "train.log").read_text() for folder in folders)
-
-
 def config(**changes: Any) -> Mapping[str, Any]:
     return {"seed": 0, "optimizer": {"lr": 0.1, "nesterov": False}, "global_batch_size": 8} | changes
 

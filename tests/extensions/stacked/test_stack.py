@@ -1,5 +1,7 @@
 """`Stack`: each lane trains as its run alone, whatever the config, and no lane depends on the others."""
 
+from collections.abc import Iterable, Sequence
+
 import pytest
 import torch
 from lanes import BASE, CASES, SEEDS, TINY, differences, trainers_of
@@ -159,16 +161,22 @@ def test_a_lane_that_leaves_changes_no_other() -> None:
             assert states[0] == states[1]
 
 
+def assert_lanes_read(stacked: Sequence[Sequence[Batch]], alone: Sequence[Sequence[Iterable[Batch]]]) -> None:
+    """Assert that the micro-batches of updates are those of the lanes alone."""
+    for lane, of_lane in enumerate(alone):
+        for ours, theirs in zip(stacked, of_lane, strict=True):
+            for one, other in zip(ours, theirs, strict=True):
+                pairs = zip(tensors_of(one), tensors_of(other), strict=True)
+                assert all(torch.equal(a[lane], b) for a, b in pairs)
+
+
 def test_a_lane_reads_the_samples_of_its_run() -> None:
     runs = [[*TINY, "data.augment.max_shift=1", f"seed={seed}", "micro_batch_size=32"] for seed in (0, 1, 1)]
     with trainers_of(*runs, *runs) as trainers:
         stream = StackedStream(trainers[:3])
         for update in (0, 1, 2, 1, 70, 71):
-            stacked = list(stream.micro_batches(update))
-            for lane, alone in enumerate(trainers[3:]):
-                for ours, theirs in zip(stacked, alone.stream.micro_batches(update), strict=True):
-                    pairs = zip(tensors_of(ours), tensors_of(theirs), strict=True)
-                    assert all(torch.equal(a[lane], b) for a, b in pairs)
+            alone = [[alone.stream.micro_batches(update)] for alone in trainers[3:]]
+            assert_lanes_read([list(stream.micro_batches(update))], alone)
 
 
 @pytest.mark.parametrize(("data", "num_chunks"), [("", 3), ("data=synthetic data.input_shape=[3,88,88]", 8)])
@@ -190,11 +198,7 @@ def test_lanes_on_the_same_data_are_read_by_one_call(
         stream = StackedStream(stack.lanes)
         stacked = [list(stream.micro_batches(update)) for update in (0, 1, 5, 70)]
     assert len(calls) == 1 + num_chunks  # first one micro-batch, whose size decides that of chunks
-    for lane, of_lane in enumerate(expected):
-        for ours, theirs in zip(stacked, of_lane, strict=True):
-            for one, other in zip(ours, theirs, strict=True):
-                pairs = zip(tensors_of(one), tensors_of(other), strict=True)
-                assert all(torch.equal(a[lane], b) for a, b in pairs)
+    assert_lanes_read(stacked, expected)
 
 
 @pytest.mark.parametrize("sizes", ["all", "{0: 20, 2: 200}"])
@@ -217,11 +221,7 @@ def test_a_chunk_holds_few_samples_however_many_an_update_has(
         next(iter(stream.micro_batches(0)))  # what is read in part is read again
         stacked = [list(stream.micro_batches(update)) for update in range(4)]
     assert max(counts) == 3 * 3 * 20  # of three lanes, three micro-batches
-    for lane, of_lane in enumerate(expected):
-        for ours, theirs in zip(stacked, of_lane, strict=True):
-            for one, other in zip(ours, theirs, strict=True):
-                pairs = zip(tensors_of(one), tensors_of(other), strict=True)
-                assert all(torch.equal(a[lane], b) for a, b in pairs)
+    assert_lanes_read(stacked, expected)
 
 
 class Branching(nn.Module):

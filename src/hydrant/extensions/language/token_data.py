@@ -322,10 +322,6 @@ class _TokenReader:
         return to_device(torch.from_numpy(values), self.device)
 
 
-_FEW_FILES = 200
-"""Files of which a process may have as many open as it begins with: each has a descriptor, and 1024 are usual."""
-
-
 @dataclass(frozen=True)
 class TokenData(Data):
     """Sequences of tokens, and what their ids mean.
@@ -428,8 +424,7 @@ def tokens(
     if separator is not None and not 0 <= separator < size:
         message = f"{separator} is no token: they are 0 to {size - 1}, by data.vocab_size"
         raise ConfigError("data.separator", message, remedy="give the token that divides documents")
-    if sum(map(len, files.values())) > _FEW_FILES:
-        raise_limit()
+    raise_limit()  # each file has a descriptor
     shards = {name: TokenShards(part) for name, part in files.items()}
 
     def source(name: str, _: object) -> TokenSource:

@@ -291,9 +291,6 @@ def corpus() -> Mapping[str, np.ndarray]:
 
     Each string is a document: its bytes of UTF-8, without indentation, and the separator. Every tenth module is in the
     validation set. A string that occurs again is left out. The modules are read, not imported.
-
-    Raises:
-        ConfigError: the installation has no sources.
     """
     library, seen = Path(sysconfig.get_path("stdlib")), set[str]()
     documents = {"train": list[bytes](), "val": list[bytes]()}
@@ -302,15 +299,12 @@ def corpus() -> Mapping[str, np.ndarray]:
         new = dict.fromkeys(text for text in docstrings(module.read_bytes()) if text not in seen)
         seen.update(new)
         documents[split] += [text.encode(errors="replace") for text in new]
-    if not all(documents.values()):
-        message = f"{library} has no sources of Python's library"
-        raise ConfigError("data.root", message, remedy="give data.root a folder of hydrant tokenize")
-    return {f"{split}_000000.bin": _tokens(texts) for split, texts in documents.items()}
-
-
-def _tokens(documents: Iterable[bytes]) -> np.ndarray:
-    """Return the bytes of documents, with the separator after each: uint16."""
-    return np.concatenate([np.array([*document, BYTES.separator], BYTES.dtype) for document in documents])
+    return {
+        f"{split}_000000.bin": np.concatenate(
+            [np.array([*text, BYTES.separator], BYTES.dtype) for text in texts]
+        )
+        for split, texts in documents.items()
+    }
 
 
 def _modules(folder: Path) -> Iterator[Path]:

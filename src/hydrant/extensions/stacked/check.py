@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import as_real
-from hydrant.config.flat import flatten
 from hydrant.config.instantiate import instantiate
 from hydrant.data import LoaderSource, PositionedSource
 from hydrant.errors import ConfigError, log, typed_line
@@ -337,10 +336,13 @@ def _prepare_group(configs: Configs) -> tuple[Plan | None, list[list[Path]], dic
 
 
 def _bytes_per_lane(configs: Sequence[Mapping[str, Any]], like: Plan) -> int | str:
-    """Try the two most different jobs of a program; return what memory a lane needs, or why the jobs train alone."""
+    """Try the first and the last job of a program; return what memory a lane needs, or why the jobs train alone.
+
+    In a grid, these two differ in every key that it varies.
+    """
     if len(configs) == 1:
         return ONLY_ONE
-    tried = _most_different(configs)
+    tried = configs[0], configs[-1]
     try:
         return try_lanes([prepare_like(config, like) for config in (*tried, *tried)])
     except CannotStack as reason:
@@ -348,14 +350,6 @@ def _bytes_per_lane(configs: Sequence[Mapping[str, Any]], like: Plan) -> int | s
     except Exception as error:
         log.debug("the trial of two jobs failed", exc_info=error)
         return f"trying it failed ({typed_line(error)})"
-
-
-def _most_different(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the first config, and the config that differs from it in the most keys."""
-    first = flatten(configs[0])
-    rest = [flatten(config) for config in configs[1:]]
-    counts = [sum(other.get(key) != value for key, value in first.items()) for other in rest]
-    return [configs[0], configs[1 + counts.index(max(counts))]]
 
 
 def _num_stacks(

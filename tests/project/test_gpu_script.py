@@ -134,11 +134,16 @@ def interrupt() -> Iterator[Item]:
     raise KeyboardInterrupt
 
 
-def test_a_cell_that_fails_is_recorded_and_the_others_are_measured(measure: Measure) -> None:
+def test_a_cell_that_fails_is_recorded_and_measured_again_and_the_others_are_measured(
+    measure: Measure,
+) -> None:
     benchmark = measure({"bad": fail, "good": one(2.0)})
     assert benchmark["cells"] == {"bad": FAILED, "good": MEASURED}
     assert benchmark["failures"] == [{"cell": "bad", "what": "bad", "error": "ValueError: broken"}]
     assert [row["cell"] for row in benchmark["figures"]] == ["bad", "good"]
+    again = measure({"bad": one(3.0), "good": fail})
+    assert (set(again["cells"].values()), again["failures"]) == ({MEASURED}, [])
+    assert sorted(row["median"] for row in again["figures"]) == [2.0, 3.0]
 
 
 def test_an_interrupted_part_keeps_its_figures_and_goes_on(measure: Measure, tmp_path: Path) -> None:
@@ -162,14 +167,6 @@ def test_figures_of_other_code_or_another_machine_are_not_kept(
 ) -> None:
     measure({"first": one(1.0)}, **change if change in ({"git_commit": None}, {"git_dirty": True}) else {})
     assert [row["median"] for row in measure({"first": one(2.0)}, **change)["figures"]] == [2.0]
-
-
-def test_a_failed_cell_is_measured_again(measure: Measure) -> None:
-    measure({"bad": fail})
-    benchmark = measure({"bad": one(2.0)})
-    assert benchmark["cells"] == {"bad": MEASURED}
-    assert not benchmark["failures"]
-    assert [row["median"] for row in benchmark["figures"]] == [2.0]
 
 
 def test_only_the_chosen_cells_are_measured(measure: Measure) -> None:

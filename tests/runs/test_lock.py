@@ -6,7 +6,6 @@ import fcntl
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -14,8 +13,7 @@ from pathlib import Path
 import pytest
 from full_disk import file_size_limit
 from marks import slow
-from processes import fork, wait_for_row
-from training_runs import command, run_command
+from processes import fork
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost
 from hydrant.runs import lock as lease
@@ -31,15 +29,6 @@ from hydrant.runs.lock import (
     wait_until_free,
 )
 from hydrant.sweeps.sweep import Sweep
-
-WORDS = (
-    "tracker=local",
-    "duration=20000",
-    "log_every=7",
-    "eval_every=50",
-    "save_every=10",
-    "model.hidden=[32]",
-)
 
 
 def test_a_fork_does_not_hold_the_run_folder(tmp_path: Path) -> None:
@@ -294,16 +283,3 @@ def test_a_lease_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="run cannot be locked"), exclusive(folder):
         pass
     assert victim.read_text() == "mine"
-
-
-@pytest.mark.slow
-def test_two_processes_never_share_a_run_folder(workdir: Path) -> None:
-    first = subprocess.Popen(command(*WORDS, "name=shared"), cwd=workdir)
-    wait_for_row(workdir / "outputs" / "shared", 7, first)
-    second = run_command(*WORDS, "name=shared", cwd=workdir)
-    first.kill()
-    first.wait()
-    assert second.returncode == 2
-    assert "name: another process is at work in" in second.stderr.splitlines()[-1]
-    third = run_command(*WORDS, "name=shared", "resume=null", cwd=workdir)  # the lock is free again
-    assert "holds a run; resume=auto continues it" in third.stderr

@@ -266,21 +266,16 @@ class Optimizers:
         """Raise a ConfigError if a setting does not allow an optimizer that evaluates the loss itself."""
         optimizer = self._with_closure[0]
         name = next(name for name, entry in self.entries.items() if entry.optimizer is optimizer)
-        reason = f"{type(optimizer).__name__} evaluates the loss several times an update, which"
+        reason = f"{type(optimizer).__name__} evaluates the loss several times an update, which rules out"
         own_key = f"{config_prefix(name)}optimizer"
         obstacles = (
-            (
-                self._precision.scales_loss,
-                "precision",
-                "a loss scaler rules out",
-                "use precision=bf16 or fp32",
-            ),
-            (len(self.entries) > 1, own_key, "other optimizers rule out", "choose another one"),
-            (self.skips_non_finite, "skip_non_finite", "rules it out", "use skip_non_finite=false"),
+            (self._precision.scales_loss, "precision", "a loss scaler", "use precision=bf16 or fp32"),
+            (len(self.entries) > 1, own_key, "other optimizers", "choose another one"),
+            (self.skips_non_finite, "skip_non_finite", "skipped updates", "use skip_non_finite=false"),
         )
-        for is_given, key, rule, remedy in obstacles:
+        for is_given, key, obstacle, remedy in obstacles:
             if is_given:
-                raise ConfigError(key, f"{reason} {rule}", remedy=remedy)
+                raise ConfigError(key, f"{reason} {obstacle}", remedy=remedy)
 
     def _train_weights(self) -> list[Tensor]:
         return [p.detach().clone() for p in self.mode_parameters]

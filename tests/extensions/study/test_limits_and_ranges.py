@@ -1,5 +1,7 @@
 """What a study may use, the values that it tries, and the numbers in its tables."""
 
+from collections.abc import Callable
+
 import pytest
 from repository import options_of
 from studies import protocol_of
@@ -10,21 +12,33 @@ from hydrant.extensions.study.protocol import declared_range, read_range, split_
 from hydrant.extensions.study.report import results_table
 from hydrant.extensions.study.trials import CPU, RUNS, UPDATES, WALL, read_budget
 
+READERS: dict[str, Callable[[str], object]] = {
+    "hydra.sweeper.budget": read_budget,
+    "hydra.sweeper.contenders": split_contender,
+    "optimizer.lr": lambda text: read_range("optimizer.lr", text, 1),
+}
+
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("key", "text", "message"),
     [
-        ("ten", "each once, not 'ten'; write 40runs"),
-        ("nans", "not 'nans'"),
-        ("0runs", "not '0runs'"),
-        ("18.5runs", "whole numbers of runs and updates"),
-        ("3runs,4runs", "each once"),
+        ("hydra.sweeper.budget", "ten", "each once, not 'ten'; write 40runs"),
+        ("hydra.sweeper.budget", "nans", "not 'nans'"),
+        ("hydra.sweeper.budget", "0runs", "not '0runs'"),
+        ("hydra.sweeper.budget", "18.5runs", "whole numbers of runs and updates"),
+        ("hydra.sweeper.budget", "3runs,4runs", "each once"),
+        ("hydra.sweeper.contenders", "optimizer='a", "has an open quote"),
+        ("hydra.sweeper.contenders", "name=a name=b", "needs one name= or none"),
+        ("hydra.sweeper.contenders", "optimizer=sgd name=", "needs one name= or none"),
+        ("optimizer.lr", "nan..1", "needs two finite numbers"),
+        ("optimizer.lr", "1..1e-3", "needs two finite numbers, the smaller one first, not '1..1e-3'"),
+        ("optimizer.lr", "1e-3..x", "not '1e-3..x'; write optimizer.lr=1e-4..1e-1"),
     ],
 )
-def test_a_wrong_budget_is_refused(text: str, message: str) -> None:
+def test_a_wrong_text_is_refused(key: str, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
-        read_budget(text)
-    assert raised.value.key == "hydra.sweeper.budget"
+        READERS[key](text)
+    assert raised.value.key == key
 
 
 def test_the_early_warning_names_fewer_rounds_if_they_pay_for_more_seeds() -> None:
@@ -52,19 +66,6 @@ def test_an_enlarged_budget_is_written_as_it_is_read_and_pays_for_the_runs() -> 
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("nan..1", "needs two finite numbers"),
-        ("1..1e-3", "needs two finite numbers, the smaller one first, not '1..1e-3'"),
-        ("1e-3..x", "not '1e-3..x'; write optimizer.lr=1e-4..1e-1"),
-    ],
-)
-def test_a_wrong_range_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        read_range("optimizer.lr", text, 1)
-
-
 BY_NAME = ("library", "timm")  # the name of the optimizer is a key, so no range fits
 OPTIMIZERS = [option for option in options_of("optimizer") if option not in BY_NAME]
 
@@ -77,20 +78,6 @@ def test_each_optimizer_declares_a_range_that_holds_its_default(option: str, nam
     assert values == sorted(values)
     assert values[0] <= default <= values[-1]
     assert read_range("optimizer.lr", declared, 1).is_log
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("optimizer='a", "has an open quote"),
-        ("name=a name=b", "needs one name= or none"),
-        ("optimizer=sgd name=", "needs one name= or none"),
-    ],
-)
-def test_a_wrong_contender_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as raised:
-        split_contender(text)
-    assert raised.value.key == "hydra.sweeper.contenders"
 
 
 def test_the_scarcest_of_several_limits_counts() -> None:

@@ -280,10 +280,8 @@ class StopAt:
     def after_update(self, trainer: Trainer, num_updates: int) -> None:
         """End the run if its time is over."""
         del num_updates
-        if self._limit is None:
-            return
-        limit = self._limit
-        if trainer.plan.world.broadcast_from_rank_zero(lambda: self._seconds() >= limit):
+        limit, broadcast = self._limit, trainer.plan.world.broadcast_from_rank_zero
+        if limit is not None and broadcast(lambda: self._seconds() >= limit):
             trainer.end(f"stop_at: {self._limit_text} of training are over")
 
     def state_dict(self) -> dict[str, Any]:
@@ -305,7 +303,8 @@ def _parse_time(text: str) -> float:
 
 
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
-_RULE = re.compile(r"\s*([^\s<>=]+)\s*(>=|<=|>|<)\s*([^\s<>=]+)(?:\s+after\s+(\S+))?\s*")
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_RULE = re.compile(rf"\s*([^\s<>=]+)\s*(>=|<=|>|<)\s*({_NUMBER})(?:\s+after\s+(\S+))?\s*")
 
 
 class StopIf:
@@ -323,16 +322,10 @@ class StopIf:
 
     def __init__(self, *, rule: str) -> None:
         match = _RULE.fullmatch(rule)
-        try:
-            if match is None:
-                raise ValueError
-            self._value = float(match[3])
-        except ValueError:
-            raise ConfigError(
-                "rule", f"{rule!r} is no rule", remedy="write 'val/loss > 5 after 200'"
-            ) from None
+        if match is None:
+            raise ConfigError("rule", f"{rule!r} is no rule", remedy="write 'val/loss > 5 after 200'")
         self._rule = " ".join(rule.split())
-        self._metric, self._sign, self._after = match[1], match[2], match[4]
+        self._metric, self._sign, self._value, self._after = match[1], match[2], float(match[3]), match[4]
         self._first = 1
 
     def check(self, plan: Plan) -> None:

@@ -93,24 +93,6 @@ def test_a_batch_that_is_skipped_is_in_no_average(train: Train, tmp_path: Path) 
     assert ["gradient_noise/scale" in row for row in measured] == [False, True, True, True]
 
 
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [
-        ("hooks.gradient_noise.decay", ["hooks.gradient_noise.decay=1.0", "micro_batch_size=8"]),
-        ("hooks.gradient_noise.decay", ["hooks.gradient_noise.decay=-0.1", "micro_batch_size=8"]),
-        ("hooks.gradient_noise._target_", []),
-        ("hooks.gradient_noise._target_", ["global_batch_size=1"]),
-        (
-            "hooks.gradient_noise._target_",
-            ["experiment=two_models", "optimizers.first.losses=[loss0]", "micro_batch_size=8"],
-        ),
-    ],
-)
-def test_what_cannot_be_measured_is_refused_with_its_key(key: str, words: list[str]) -> None:
-    with pytest.raises(ConfigError, match=rf"^{key}: "):
-        prepare(check(compose(["hook=gradient_noise", *words])))
-
-
 def test_the_size_that_the_refusal_names_is_accepted() -> None:
     words = ["hook=gradient_noise", "global_batch_size=all", "limit_train_samples=1437"]
     with pytest.raises(ConfigError, match="write micro_batch_size=479 or a divisor of it"):

@@ -116,8 +116,14 @@ def test_training_is_the_same_with_it(words: tuple[str, ...], train: Train) -> N
         ("hooks.sharpness.max_iterations", ["hooks.sharpness.max_iterations=0"]),
         ("hooks.sharpness.preconditioned", ["hooks.sharpness.preconditioned=true", "optimizer=sgd"]),
         ("hooks.sharpness.preconditioned", ["hooks.sharpness.preconditioned=true", "optimizer.amsgrad=true"]),
+        ("hooks.gradient_noise.decay", ["hooks.gradient_noise.decay=1.0", "micro_batch_size=8"]),
+        ("hooks.gradient_noise.decay", ["hooks.gradient_noise.decay=-0.1", "micro_batch_size=8"]),
+        ("hooks.gradient_noise._target_", []),
+        ("hooks.gradient_noise._target_", ["global_batch_size=1"]),
+        ("hooks.gradient_noise._target_", ["experiment=two_models", "optimizers.first.losses=[loss0]",
+                                           "micro_batch_size=8"]),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_measured_is_refused_with_its_key(key: str, words: list[str]) -> None:
     with pytest.raises(ConfigError, match=rf"^{key}: "):
-        prepare(check(compose(["hook=sharpness", *words])))
+        prepare(check(compose([f"hook={key.split('.')[1]}", *words])))

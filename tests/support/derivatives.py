@@ -31,11 +31,7 @@ class Slope(Task):
             points = batch.inputs.detach().requires_grad_()
             outputs = self.model(points)
             (slope,) = torch.autograd.grad(outputs.sum(), points, create_graph=True)
-        losses = {
-            "fit": F.mse_loss(outputs[:, 0].float(), batch.targets),
-            "slope": slope.float().square().mean(),
-        }
-        return Outcome(losses, {}, outputs.detach(), len(outputs))
+        return of_slope(slope, outputs, batch.targets)
 
 
 class FunctionalSlope(Task):
@@ -43,12 +39,12 @@ class FunctionalSlope(Task):
 
     def forward(self, batch: Batch) -> Outcome:
         slope = torch.func.grad(lambda points: self.model(points).sum())(batch.inputs)
-        outputs = self.model(batch.inputs)
-        losses = {
-            "fit": F.mse_loss(outputs[:, 0].float(), batch.targets),
-            "slope": slope.float().square().mean(),
-        }
-        return Outcome(losses, {}, outputs.detach(), len(outputs))
+        return of_slope(slope, self.model(batch.inputs), batch.targets)
+
+
+def of_slope(slope: Tensor, outputs: Tensor, wanted: Tensor) -> Outcome:
+    losses = {"fit": F.mse_loss(outputs[:, 0].float(), wanted), "slope": slope.float().square().mean()}
+    return Outcome(losses, {}, outputs.detach(), len(outputs))
 
 
 class HessianProduct:

@@ -259,7 +259,7 @@ def test_no_lr_is_suggested_where_the_loss_never_falls() -> None:
             (("hook=freeze", "hooks.freeze.stages=[{match: hidden, till: 3}]"), "argument 'till'; write {"),
             (("hook=freeze", "hooks.freeze.stages=[{match: hidden, until: x}]"), "stages: 'x' is not a duration"),
             (("hook=lr_finder", "scheduler=linear", "scheduler.warmup=50%", "scheduler.end_ratio=1"), "an lr above 0"),
-            (("hook=stop_at", "hooks.stop_at.time=2x"), "hooks.stop_at.time: '2x' is not a time; write 90s"),
+            (("hook=stop_at", "hooks.stop_at.time=2x"), "hooks.stop_at.time: '2x' is not a duration"),
             (("hook=stop_at", "hooks.stop_at.metric='val/accuracy=1'"), "metric: 'val/accuracy=1' is not a target"),
         ),
     ],

@@ -3,7 +3,6 @@
 docs/guides/hooks.md describes the methods of a hook.
 """
 
-import contextlib
 import itertools
 import math
 import operator
@@ -295,11 +294,10 @@ class StopAt:
 
 
 def _parse_time(text: str) -> float:
-    with contextlib.suppress(ConfigError):
-        duration = Duration.parse(text, "time")
-        if duration.unit == "s":
-            return float(duration.amount)
-    raise ConfigError("time", f"{shown(text)} is not a time", remedy="write 90s, 30min, 2h or 1d")
+    duration = Duration.parse(text, "time")
+    if duration.unit != "s":
+        raise ConfigError("time", f"{shown(text)} is not a time", remedy="write 90s, 30min, 2h or 1d")
+    return float(duration.amount)
 
 
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}

@@ -297,16 +297,17 @@ def is_in_user_code(error: BaseException) -> bool:
     return any(is_users_file(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
 
 
-def place(error: BaseException) -> str:
-    """Return the place of an error: `file:line`. For user code, also the code of the line and the file of the
-    traceback."""
+def traced(error: BaseException) -> str:
+    """Return the typed line of an error with its place, `file:line`. For user code, also the code of the line and the
+    file of the traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     inner = innermost((frame.filename, frame.lineno) for frame in frames)
     line = next((frame.line for frame in frames if (frame.filename, frame.lineno) == inner), "")
-    if not (line and is_users_file(inner[0])):
-        return location(error)
-    file = _save_traceback(error)
-    return f"{location(error)}: {line}" + (f"; {file} has the traceback" if file else "")
+    place = location(error)
+    if line and is_users_file(inner[0]):
+        file = _save_traceback(error)
+        place += f": {line}" + (f"; {file} has the traceback" if file else "")
+    return f"{typed_line(error)} (at {place})"
 
 
 def _save_traceback(error: BaseException) -> Path | None:

@@ -11,16 +11,7 @@ from typing import Any, Literal, cast
 
 from hydrant.clock import converted
 from hydrant.config.groups import own_words
-from hydrant.errors import (
-    ConfigError,
-    HydrantError,
-    first_line,
-    is_in_user_code,
-    place,
-    quoted,
-    suggestion,
-    typed_line,
-)
+from hydrant.errors import ConfigError, HydrantError, first_line, is_in_user_code, quoted, suggestion, traced
 from hydrant.files.plain_values import check_value, hints_of, leaves, with_floats
 from hydrant.safety.targets import locate, positional_arguments, target_nodes
 
@@ -154,7 +145,7 @@ def as_config_error(key: str, node: Mapping[str, Any]) -> Generator[None]:
         text = first_line(root)
         is_bug = isinstance(root, _BUGS) and is_in_user_code(root)
         if is_bug or not isinstance(root, _ARGUMENT_ERRORS):
-            text = f"{typed_line(root)} (at {place(root)})"
+            text = traced(root)
         rejected = rejected_key(key, node, text)
         remedy = f"give {quoted(rejected)} another value" if rejected != key else ""
         raise ConfigError(rejected, f"{node['_target_']} refuses it: {text}", remedy=remedy) from error

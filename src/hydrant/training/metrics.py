@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import AllReduce, Batch, Outcome
-from hydrant.errors import ConfigError, log, place, shown, typed_line
+from hydrant.errors import ConfigError, log, shown, traced
 from hydrant.training.costs import synchronize
 
 _MAX_PENDING = 64  # calls of `add` whose values are summed together, which saves kernel launches
@@ -317,7 +317,7 @@ def try_metrics(task: Any, batch: Batch, outcome: Outcome) -> list[str]:
             try:
                 trial.update(outcome.predictions, batch.targets)
             except Exception as error:  # a metric may raise anything
-                message = f"does not fit the predictions and targets: {typed_line(error)} (at {place(error)})"
+                message = f"does not fit the predictions and targets: {traced(error)}"
                 raise ConfigError(f"task.metrics.{name}", message) from error
             try:
                 value = trial.compute()

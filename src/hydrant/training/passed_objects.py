@@ -22,7 +22,7 @@ from hydrant.config import DEFAULT_METRIC
 from hydrant.config.groups import PASSED_PREFIX, is_passed, not_passed
 from hydrant.config.metric_keys import declared_metric
 from hydrant.data import Data
-from hydrant.errors import ConfigError, place, typed_line
+from hydrant.errors import ConfigError, traced
 from hydrant.tasks import Task
 
 _passed: ContextVar[Mapping[str, Any]] = ContextVar("passed", default=MappingProxyType({}))  # by config group
@@ -173,7 +173,7 @@ def _call(group: str, function: Any, how: str, remedy: str, *arguments: Any) -> 
         return function(*arguments)
     except TypeError as error:
         is_inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
-        text = f"{typed_line(error)} (at {place(error)})" if is_inside else str(error)
+        text = traced(error) if is_inside else str(error)
         message = f"{class_path(function)} is called {how}: {text}"
         raise ConfigError(group, message, remedy="" if is_inside else remedy) from error
 

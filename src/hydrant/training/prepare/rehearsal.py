@@ -22,7 +22,7 @@ from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.metric_keys import unknown_mode
 from hydrant.data import Data, PositionedSource, Source, StreamSpec
 from hydrant.data.base import ON_HOST, Mixing, digest_of_samples
-from hydrant.errors import ConfigError, DataError, first_line, log, place, suggestion, typed_line
+from hydrant.errors import ConfigError, DataError, first_line, log, suggestion, traced
 from hydrant.tasks.base import eval_mode, explain_unknown_class, kept_buffers
 from hydrant.training.checkpoint.storage import split
 from hydrant.training.costs import Flops, count_flops
@@ -161,7 +161,7 @@ def explain_failure(task: Any, batch: Batch, kind: str) -> Generator[None]:
             remedy = (
                 "Compute derivatives, which an evaluation does not allow for, in `with torch.enable_grad():`"
             )
-        raise ConfigError(key, f"{at}: {typed_line(error)} (at {place(error)})", remedy=remedy) from error
+        raise ConfigError(key, f"{at}: {traced(error)}", remedy=remedy) from error
 
 
 def _form(tree: Any) -> str:
@@ -377,7 +377,7 @@ def dry_mixing(trials: Rehearsal, batch: Batch, mixing: Mixing) -> None:
             with rehearsal(trials.task):
                 trials.outcome(mixed)
     except Exception as error:  # timm and a user's task may raise anything
-        message = f"does not fit this data and task: {typed_line(error)} (at {place(error)})"
+        message = f"does not fit this data and task: {traced(error)}"
         raise ConfigError("mixing", message, remedy="use mixing=none") from error
 
 

@@ -16,7 +16,7 @@ from repository import ROOT
 from examples.papers.reproductions import __main__, finding, measures, page, pictures, runner, widths
 from examples.papers.reproductions.table import NOT_RUN, REPRODUCTIONS, Reproduction
 from hydrant import cli
-from hydrant.sweeps.plan import read_plan
+from hydrant.sweeps.plan import usable_plan
 
 BY_NAME = {one.name: one for one in REPRODUCTIONS}
 QUICK = "double_descent"
@@ -99,7 +99,7 @@ def test_a_miniature_runs_and_continues(
         tables.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("|")])
     content = runner.read(one, tmp_path, miniature=True)
     findings = one.findings(runner.rows_of(content))
-    plans = [read_plan(tmp_path / "multirun" / name) for name, _ in runner.sweeps(one, miniature=True)]
+    plans = [usable_plan(tmp_path / "multirun" / name)[0] for name, _ in runner.sweeps(one, miniature=True)]
     assert content["processor_seconds"] == round(sum(plan.processor_seconds for plan in plans)) > 0
     assert all(table == [page.row(f.paper or one.paper, f) for f in findings] for table in tables)
     assert [n for n in one.directions if not findings[n].agrees] == []

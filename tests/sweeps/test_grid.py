@@ -12,7 +12,7 @@ from training_runs import run_command
 from hydrant import cli
 from hydrant.config.command_line import check_grid
 from hydrant.errors import ConfigError
-from hydrant.sweeps.plan import read_plan
+from hydrant.sweeps.plan import usable_plan
 
 
 def test_values_of_the_command_line_replace_those_of_a_file_in_the_number_of_jobs() -> None:
@@ -96,11 +96,11 @@ def test_a_sweep_finds_the_folders_of_commands_that_varied_other_keys_and_counts
     third = run_command(*words, "data=digits", "optimizer=adamw", "seed=0,1", cwd=tmp_path)
     assert third.returncode == 0, third.stderr
     assert {path.name for path in sweep.iterdir()} == before
-    assert read_plan(sweep).num_seed_additions == 0, "other settings, and a command again, add no seed"
+    assert usable_plan(sweep)[0].num_seed_additions == 0, "other settings, and a command again, add no seed"
     for _ in range(2):
         longer = run_command(*words, "data=digits", "optimizer=adamw", "seed=0,1,2", cwd=tmp_path)
         assert longer.returncode == 0, longer.stderr
-        assert read_plan(sweep).num_seed_additions == 1
+        assert usable_plan(sweep)[0].num_seed_additions == 1
 
 
 @pytest.mark.slow

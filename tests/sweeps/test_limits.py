@@ -16,7 +16,7 @@ from hydrant import cli
 from hydrant.runs.lock import shared
 from hydrant.sweeps.fork_server.call import SignalForwarding
 from hydrant.sweeps.grid import GridSweeper
-from hydrant.sweeps.plan import SweepFiles, read_plan
+from hydrant.sweeps.plan import SweepFiles, usable_plan
 from hydrant.sweeps.sweep import Sweep
 
 TINY = ("tracker=local", "model.hidden=[4]", "limit_val_samples=32", "eval_every=null")
@@ -81,10 +81,10 @@ def test_two_sweeps_at_once_in_one_folder_count_the_seconds_of_both(tmp_path: Pa
     other.stdin.flush()
     use_seconds(str(tmp_path))
     other.communicate()
-    plan = read_plan(tmp_path)
+    plan = usable_plan(tmp_path)[0]
     assert (other.returncode, plan.wall_seconds, plan.processor_seconds) == (0, 200.0, 400.0)
     use_seconds(str(tmp_path), damage="{")
-    assert read_plan(tmp_path).wall_seconds == 300.0
+    assert usable_plan(tmp_path)[0].wall_seconds == 300.0
 
 
 def test_two_sweeps_at_once_in_one_folder_plan_the_jobs_of_both(
@@ -100,7 +100,7 @@ def test_two_sweeps_at_once_in_one_folder_plan_the_jobs_of_both(
         return planned()
 
     def planned() -> list[str]:
-        return [" ".join(job.overrides[-1:]) for job in read_plan(folder).jobs]
+        return [" ".join(job.overrides[-1:]) for job in usable_plan(folder)[0].jobs]
 
     with shared(folder), other.active({folder.resolve() / "a": ["seed=7"]}):
         assert plan("seed=0,1") == ["seed=7", "seed=0", "seed=1"]

@@ -354,7 +354,10 @@ def figures(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics that are added to a row: figures of the compilation, and `perf/mfu`."""
     report = plan.compilation.report()
     compiled = {f"compile/{k}": v for k, v in report.summary().items()} if report.graphs else {}
-    return compiled | _model_flops_utilization(plan, row)
+    peak, rate = peak_flops(plan.world.device), row.get("perf/samples_per_second")
+    if peak is None or rate is None or not plan.flops.per_sample:
+        return compiled
+    return compiled | {"perf/mfu": 3 * plan.flops.per_sample * rate / plan.world.world_size / peak}
 
 
 def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -381,13 +384,6 @@ def training_seconds(rows: Sequence[Mapping[str, Any]], after: int = 0) -> float
             total += (row["num_updates"] - num_updates) / rate
             num_updates = row["num_updates"]
     return total if num_updates > after else None
-
-
-def _model_flops_utilization(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
-    peak, rate = peak_flops(plan.world.device), row.get("perf/samples_per_second")
-    if peak is None or rate is None or not plan.flops.per_sample:
-        return {}
-    return {"perf/mfu": 3 * plan.flops.per_sample * rate / plan.world.world_size / peak}
 
 
 def batch_sizes_text(plan: Plan) -> str:

@@ -69,18 +69,6 @@ def write_plan(sweep: Path, plan: SweepPlan) -> None:
     write_json(sweep / run_folder.SWEEP_PLAN, to_builtins(plan))
 
 
-def read_plan(sweep: Path) -> SweepPlan:
-    """Return the plan of the sweep's newest command, and of others that are at work; empty if there is none.
-
-    Raises:
-        RecordError: the file is damaged.
-    """
-    remedy = "the same command writes it again"
-    plan = read_json(sweep / run_folder.SWEEP_PLAN, SweepPlan, remedy) or SweepPlan(0.0, [])
-    jobs = [replace(job, machine=job.machine or plan.machine) for job in plan.jobs]
-    return replace(plan, jobs=jobs)
-
-
 def at_work(sweep: Path, plan: SweepPlan) -> list[int]:
     """Return the processes of its commands on this machine that hold the lock of the sweep's folder."""
     here = [command.pid for command in plan.commands if command.machine == this_machine()]
@@ -88,11 +76,17 @@ def at_work(sweep: Path, plan: SweepPlan) -> list[int]:
 
 
 def usable_plan(sweep: Path) -> tuple[SweepPlan, str]:
-    """Return the plan; an empty one and what is wrong if its file is damaged, because the runs can be read without."""
+    """Return the plan of the sweep's newest command, and of others that are at work; empty if there is none.
+
+    If the file is damaged, it is empty too, and the text says what is wrong: the runs can be read without.
+    """
+    remedy = "the same command writes it again"
     try:
-        return read_plan(sweep), ""
+        plan = read_json(sweep / run_folder.SWEEP_PLAN, SweepPlan, remedy) or SweepPlan(0.0, [])
     except RecordError as error:
         return SweepPlan(0.0, []), f"{error}; until then, missing jobs are unknown"
+    jobs = [replace(job, machine=job.machine or plan.machine) for job in plan.jobs]
+    return replace(plan, jobs=jobs), ""
 
 
 def recorded_jobs(sweep: Path) -> dict[str, Sequence[str]]:

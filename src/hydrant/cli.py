@@ -13,7 +13,15 @@ from typing import NoReturn
 
 from hydrant.commands.registry import commands, help_of, overview
 from hydrant.config.groups import own_words
-from hydrant.errors import ConfigError, HydrantError, OutOfMemory, is_in_user_code, suggestion, typed_line
+from hydrant.errors import (
+    ConfigError,
+    HydrantError,
+    OutOfMemory,
+    is_in_user_code,
+    log,
+    suggestion,
+    typed_line,
+)
 from hydrant.imports import paused_gc
 from hydrant.installation import commit, entry_points, version
 from hydrant.runs.log_setup import end_command, preserve_loggers, process_settings
@@ -69,6 +77,7 @@ def _shown_error(error: Exception, *, is_users: bool) -> HydrantError | None:
         case RuntimeError(args=[str(text)]) if text.startswith(_LOOP):
             return ConfigError("", f"{text.removeprefix(_LOOP)} is a link to itself")
         case PermissionError(filename=str(name)) if not is_users:
+            log.debug("%s may not be read", name, exc_info=error)
             remedy = "ask its owner, or give another path"
             return ConfigError("", f"{name}: {error.strerror}", remedy=remedy)
         case _:

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from hydrant.errors import RankDied, RankHung, log_errors
 from hydrant.files.redaction import redacted
@@ -72,13 +71,9 @@ def take_job() -> Job | None:
 
 def write_result(folder: Path, rank: int, result: RunResult) -> None:
     """Write the result of a rank for the launching process."""
-    _write(folder / f"result-{rank}.json", redacted(result.to_json()))
-
-
-def _write(file: Path, content: Any) -> None:
-    temporary = file.with_name(f".{os.getpid()}-{file.name}")
-    temporary.write_text(json.dumps(content), encoding="utf-8")
-    temporary.rename(file)
+    temporary = folder / f".result-{rank}.json"
+    temporary.write_text(json.dumps(redacted(result.to_json())), encoding="utf-8")
+    temporary.rename(folder / f"result-{rank}.json")
 
 
 def _run_ranks(job: Job) -> tuple[RunResult, bool]:

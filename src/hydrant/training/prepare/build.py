@@ -62,7 +62,9 @@ def prepare(
         run_world = dataclasses.replace(world, world_size=num_ranks)
         plan = _prepare(config, statistics, world, parallel, run_world, UpdateSeconds(update_seconds))
         plan.parallel.check(plan)
-        check_hooks(plan)
+        for name, node in config["hooks"].items():
+            with _hook_errors(name, node):
+                plan.hooks.call("check", plan, names=[name])
         return plan
 
 
@@ -263,17 +265,6 @@ def make_hooks(nodes: Mapping[str, Mapping[str, Any]]) -> Hooks:
             hooks[name] = instantiate_node(node)
             check_methods(f"hooks.{name}", hooks[name])
     return Hooks(hooks, listeners())
-
-
-def check_hooks(plan: Plan) -> None:
-    """Call `check(plan)` of each hook.
-
-    Raises:
-        ConfigError: a hook does not fit the run; the error names the hook's key.
-    """
-    for name, node in plan.config["hooks"].items():
-        with _hook_errors(name, node):
-            plan.hooks.call("check", plan, names=[name])
 
 
 @contextmanager

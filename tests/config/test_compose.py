@@ -10,9 +10,7 @@ from omegaconf import OmegaConf
 from processes import modules_after
 
 from hydrant.config import compose as compose_module
-from hydrant.config.check import check
 from hydrant.config.compose import JobComposer, compose, composing
-from hydrant.config.flat import run_folder
 
 
 def test_the_command_line_wins_over_experiments_over_groups_over_train_yaml(
@@ -122,12 +120,6 @@ def test_the_default_of_a_key_yields_to_one_that_excludes_it(
     config = compose([*overrides, *nested])
     for node in (config.scheduler, config.schedules.betas["0"]):
         assert {key: node[key] for key in expected} == expected
-
-
-def test_a_name_can_be_a_number() -> None:
-    assert check(compose(["name=1"]))["name"] == "1"
-    assert check(compose(["name=1.5"]))["name"] == "1.5"
-    assert run_folder("outputs", "1") == "outputs/1"
 
 
 @pytest.mark.parametrize(

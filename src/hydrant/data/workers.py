@@ -10,7 +10,6 @@ import pickle
 import random
 import shutil
 import signal
-import sys
 import threading
 import time
 import warnings
@@ -181,9 +180,8 @@ def _sigchld_restored() -> Generator[None]:
 def init_worker(_: int) -> None:
     """Make a worker survive Ctrl-C and SIGTERM, because the loop still needs batches to finish its update and save."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":  # only there can a process see who sent a signal
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_exit_on_sigterm_from_parent, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_exit_on_sigterm_from_parent, daemon=True).start()
 
 
 def _exit_on_sigterm_from_parent() -> None:

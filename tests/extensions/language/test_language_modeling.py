@@ -207,20 +207,9 @@ def test_a_run_is_the_same_on_ranks_compiled_and_in_bf16(
     assert_close_rows(one, other, rel=rel, read=losses)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("task.z_loss=-1",), "task.z_loss: needs a number of 0 or more, not -1"),
-        (("task.max_logits_gib=0",), "task.max_logits_gib: needs a number above 0 or null, not 0"),
-        (("model.sequence_length=8",), "model.sequence_length: is 8, but a sequence has 16 tokens"),
-        (("model=mlp", "model.num_classes=3", "model.input_shape=[16]"), "model: "),
-    ],
-)
-def test_what_does_not_fit_is_refused(
-    words: tuple[str, ...], message: str, workdir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_of_other_outputs_is_refused(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_tokens()
-    of_gpt = () if "model=mlp" in words else TINY
-    common = [word for word in TINY if not word.startswith("model")] if "model=mlp" in words else of_gpt
+    common = [word for word in TINY if not word.startswith("model")]
+    words = ("model=mlp", "model.num_classes=3", "model.input_shape=[16]")
     assert cli.main(["train", *common, *words]) == 2
-    assert message in capsys.readouterr().err
+    assert "model: " in capsys.readouterr().err

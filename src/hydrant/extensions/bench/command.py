@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import resource
-import sys
 import tempfile
 import time
 from argparse import Namespace
@@ -285,8 +284,7 @@ def _peak_memory_gib(device: torch.device) -> float:
     allocated = peak_memory_gib(device)
     if allocated is not None:
         return allocated
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def _compute_dtype(trainer: Trainer) -> torch.dtype:

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import math
-import os
 import pickle
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -370,11 +369,8 @@ def available_bytes(device: torch.device) -> int:
     """Return the free memory of a device; of the host, what programs can take without swapping."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # another system than Linux
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
 
 def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:

@@ -47,7 +47,7 @@ def set_torchrun_variables() -> None:
 
 def num_cores() -> int:
     """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def first_host(node_list: str) -> str:

@@ -62,10 +62,6 @@ def test_a_schedule_in_seconds_keeps_all_runs_of_a_group_alone(order: int) -> No
     assert all("in seconds" in str(plan.alone[job]) for job in jobs)
 
 
-def test_a_plain_run_may_be_a_lane() -> None:
-    check_plan(plan_of(TINY))
-
-
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_lanes_have_no_workers_for_an_evaluation(num_workers: int) -> None:
     """They live as long as the run, so many lanes would have too many."""

@@ -259,7 +259,7 @@ def _train(trainer: Trainer, num_updates: int, warmup: int) -> Measurement:
         update_seconds=[seconds for _, seconds in updates[warmup:]],
         start_seconds=start_seconds,
         compile=plan.compilation.report().details(),
-        peak_memory_gib=_peak_memory_gib(device),
+        peak_memory_gib=peak_memory_gib(device) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         flops_per_update=3 * plan.flops.per_sample * plan.spec.batch_sizes.value(warmup),
         matmul_flops=matmul_rate(device, _compute_dtype(trainer)),
         tolerance=plan.precision.tolerance,
@@ -278,13 +278,6 @@ def time_update(trainer: Trainer) -> tuple[float, float]:
     if not math.isfinite(loss):
         raise NonFiniteError("train/loss", trainer.state.num_updates - 1, trainer.state.num_updates)
     return loss, seconds
-
-
-def _peak_memory_gib(device: torch.device) -> float:
-    allocated = peak_memory_gib(device)
-    if allocated is not None:
-        return allocated
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def _compute_dtype(trainer: Trainer) -> torch.dtype:

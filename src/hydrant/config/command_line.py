@@ -60,8 +60,8 @@ def _expanded(text: str) -> list[str]:
     if group not in (*PLURALS, _SEARCH_PATH) or not value.lstrip().startswith("["):
         return [text]
     try:
-        names = OverridesParser.create().parse_override(text).value()
-    except (HydraException, RecursionError):  # `check_overrides` reports it
+        names: Any = parsed(text).value()
+    except ConfigError:  # `check_overrides` reports it
         return [text]
     if group == _SEARCH_PATH:
         items = names if isinstance(names, list) else []  # Hydra says what is wrong with another value

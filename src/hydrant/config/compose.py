@@ -135,9 +135,6 @@ class HydrantSearchPath(SearchPathPlugin):
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
 
-_OF_EXPERIMENT = ("experiment", "hydra.searchpath")
-"""The overrides that decide which options an experiment has."""
-
 HYDRA_LOCK = threading.RLock()
 """Held while a config is composed, because Hydra's state, and what is set for it, belong to the whole process."""
 
@@ -178,7 +175,9 @@ class Composer:
             choices = config.hydra.runtime.choices
             if choices.get("experiment") is None:
                 return config
-            kept = [o.input_line or "" for o in self.parse(words) if o.key_or_group in _OF_EXPERIMENT]
+            # These decide which options the experiment has.
+            deciding = ("experiment", "hydra.searchpath")
+            kept = [word for word in words if parsed(word).key_or_group in deciding]
             if kept == words:
                 return config
             before = self.loader.compute_defaults_list(self.name, kept, mode).overrides.known_choices
@@ -321,10 +320,6 @@ def uncompiled(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "compile": OmegaConf.to_container(compose(["compile=eager"]).compile)}
 
 
-_IN_ANY_CASE = ("hydra", "allow_targets")
-"""Keys of which a value decides how the config is checked."""
-
-
 class JobComposer:
     """Composes the jobs of one sweep, inside of `composing`. Config files that change in between have no effect.
 
@@ -350,9 +345,8 @@ class JobComposer:
         Raises:
             ConfigError: It cannot be composed.
         """
-        new = [word for word in words if word not in self._overrides]
-        check_overrides(new)
-        self._overrides |= zip(new, self._composer.parse(new), strict=True)
+        check_overrides([word for word in words if word not in self._overrides])
+        self._overrides |= {word: parsed(word) for word in words}
         overrides = [self._overrides[word] for word in words]
         values = [override for override in overrides if self._is_value(override)]
         choosing = tuple(str(override.input_line) for override in overrides if override not in values)
@@ -380,7 +374,7 @@ class JobComposer:
         """Return whether an override changes a value, and no choice of config files."""
         key = override.key_or_group
         is_wrong = override.package is not None or override.is_sweep_override()  # Hydra says why
-        if is_wrong or re.split(r"[./]", key)[0] in _IN_ANY_CASE:
+        if is_wrong or re.split(r"[./]", key)[0] in ("hydra", "allow_targets"):  # decide how it is checked
             return False
         # Hydra reads the primary config for each answer, and the first segment of most keys is no folder.
         is_group = key.split("/")[0] in self._options("", ObjectType.GROUP) and self._options(key, None)

@@ -52,7 +52,9 @@ def test_each_line_has_a_test() -> None:
 
 
 def of_extensions(param: Any) -> bool:
-    return param.values[0].startswith(("`hydra/launcher=local`", "`hydra/sweeper=grid`"))
+    return param.values[0].startswith(
+        ("`hydra/launcher=local`", "`hydra/sweeper=grid`", "`hydra/sweeper=ax`", "`-sc install")
+    )
 
 
 CASES = slow_but([*rows()[::2], *(row for row in rows() if row.startswith("`--cfg"))], rows())

@@ -293,8 +293,8 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
                 continue
             if name in ("launcher", "sweeper") and lies_under(value, ("hydra_plugins",)):
                 reason = f"{shown(value)} is not allowed: {_WHY_NO_PLUGIN[name]}"
-                remedy = f"use one of {', '.join(groups.group_options()[f'hydra/{name}'])}"
-                raise ConfigError(f"hydra/{name}", reason, remedy=remedy)
+                options = groups.group_options().get(f"hydra/{name}", ["basic"])
+                raise ConfigError(f"hydra/{name}", reason, remedy=f"use one of {', '.join(options)}")
             is_allowed = (
                 value in allowed
                 if allowed is _LOGGING

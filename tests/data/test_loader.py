@@ -88,12 +88,7 @@ class Pixels:
         return torch.full((3, 2, 5), index, dtype=torch.uint8), index
 
 
-@pytest.mark.parametrize("cached_pixels", [1, 70, 1 << 17], ids=["by image", "by two", "at once"])
-def test_batches_of_normalized_bytes_are_not_overwritten(
-    monkeypatch: pytest.MonkeyPatch, cached_pixels: int
-) -> None:
-    """Neither while the batch is referred to, nor while a view of it is."""
-    monkeypatch.setattr("hydrant.data.loader._CACHED_PIXELS", cached_pixels)
+def test_batches_of_normalized_bytes_are_not_overwritten() -> None:
     mean, std = torch.tensor([0.1, 0.5, 0.9]), torch.tensor([0.2, 0.3, 0.4])
     images = LoaderSource(Pixels(), torch.clone, torch.clone, mean.tolist(), std.tolist(), num_workers=0)
     stream = images.stream(SPEC)
@@ -102,9 +97,6 @@ def test_batches_of_normalized_bytes_are_not_overwritten(
         pixels = targets.float().view(-1, 1, 1, 1).expand(-1, 3, 2, 5)
         normalized = (pixels - 255 * mean.view(-1, 1, 1)) * (1 / (255 * std.view(-1, 1, 1)))
         assert torch.equal(inputs, normalized[:, 1:])
-    del kept, inputs
-    places = [batch.inputs.data_ptr() for n in range(6, 12) for batch in stream.micro_batches(n)]
-    assert len(set(places)) <= 2
 
 
 @pytest.mark.parametrize(

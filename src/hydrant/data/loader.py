@@ -27,9 +27,6 @@ Transform = Callable[[Any], Tensors]
 Collate = Callable[[list[tuple[Tensors, Tensors]]], tuple[Tensors, Tensors]]
 """A list of (input, target) -> the inputs and targets of a batch, such as sequences padded to the longest one."""
 
-_CACHED_PIXELS = 2**17
-"""Floats per core and step, few enough to stay in the core's cache over three operations."""
-
 _Samples = tuple[tuple[Tensors, Tensors], dict[int, str]]
 """Inputs and targets, and messages about damaged samples by index. The tensors are empty if all are damaged."""
 
@@ -321,7 +318,6 @@ class _Transfer:
     shift: Tensor  # (C, 1, 1), for bytes
     scale: Tensor  # (C, 1, 1)
     source: LoaderSource
-    reused: workers.ReusedFloats = field(default_factory=workers.ReusedFloats)
 
     @classmethod
     def of(cls, source: LoaderSource, device: torch.device) -> _Transfer:
@@ -336,19 +332,11 @@ class _Transfer:
         if not (isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and len(self.scale)):
             return Batch(*self._copied((inputs, targets)))
         if self.device.type == "cpu":  # the floats are the copy
-            return Batch(self._normalized(inputs), self._copied(targets))
-        inputs, targets = self._copied((inputs, targets))
-        return Batch(self._normalized(inputs), targets)
+            targets = self._copied(targets)
+        else:
+            inputs, targets = self._copied((inputs, targets))
+        return Batch(inputs.float().sub_(self.shift).mul_(self.scale), targets)
 
     def _copied(self, tree: Tensors) -> Tensors:
         # The model may write into a batch, and an update that is tried again reads the host batch again.
         return with_tensors(tree, self.copies(list(tensors_of(tree))))
-
-    def _normalized(self, pixels: Tensor) -> Tensor:
-        if self.device.type != "cpu":
-            return pixels.float().sub_(self.shift).mul_(self.scale)
-        floats = self.reused.empty(pixels.shape)
-        num_images = max(1, _CACHED_PIXELS * torch.get_num_threads() * len(pixels) // pixels.numel())
-        for part, result in zip(pixels.split(num_images), floats.split(num_images), strict=True):
-            result.copy_(part).sub_(self.shift).mul_(self.scale)
-        return floats

@@ -1,7 +1,4 @@
-"""The worker processes of a DataLoader: start, signals, random numbers, and the error when one dies.
-
-Memory of the CPU that is used again.
-"""
+"""The worker processes of a DataLoader: start, signals, random numbers, and the error when one dies."""
 
 import contextlib
 import multiprocessing
@@ -13,14 +10,12 @@ import signal
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hydrant.batch import tensors_of
@@ -233,38 +228,3 @@ def preserve_rngs() -> Generator[None]:
         random.setstate(python)
         np.random.set_state(numpy)
         torch.default_generator.set_state(torch_state)
-
-
-_NUM_KEPT = 2  # the batch in use, and the next one
-
-
-class ReusedFloats:
-    """Uninitialized float32 tensors on the CPU, whose memory is used again when nothing refers to it any more.
-
-    The operating system clears each page of new memory. For a batch of photographs, this takes longer than to
-    normalize them.
-
-    >>> batches = ReusedFloats()
-    >>> first = batches.empty([2, 3])
-    >>> view, place = first[1], first.data_ptr()
-    >>> del first
-    >>> batches.empty([2, 3]).data_ptr() == place  # the view still needs the memory
-    False
-    >>> del view
-    >>> batches.empty([2, 3]).data_ptr() == place
-    True
-    """
-
-    def __init__(self) -> None:
-        self._kept: list[tuple[Tensor, weakref.ref[np.ndarray]]] = []  # the newest last
-
-    def empty(self, shape: Sequence[int]) -> Tensor:
-        """Return a tensor of this shape."""
-        unused = (memory for memory, user in self._kept if user() is None and memory.shape == tuple(shape))
-        memory = next(unused, None)
-        if memory is None:
-            memory = torch.empty(tuple(shape))
-        user = memory.numpy()  # a new array, which lives as long as the storage of the tensor below
-        kept = [entry for entry in self._kept if entry[0] is not memory]
-        self._kept = [*kept, (memory, weakref.ref(user))][-_NUM_KEPT:]
-        return torch.from_numpy(user)

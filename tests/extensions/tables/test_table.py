@@ -334,8 +334,6 @@ def test_large_files_are_read_in_parts_and_a_late_text_makes_a_column_of_texts(
         ("x,price\n1,\n1,a\n", {"classes": False}, ConfigError, "data.target: 'a' in line 3 of .* is no number"),
         ("x,y,price\n1,2,a\n", {"target": ["price", "y"]}, ConfigError, "'a' in line 2 of .* is no number"),
         ("x,y,price\n1,2,3\n", {"target": ["price", "y"], "classes": True}, ConfigError, ".price. has texts"),
-        ("x,price\na,0.5\nb,1\n7,2\n", {"max_categories": 2, "categorical": ["x"]}, ConfigError,
-         "3 different texts, such as 'a' .line 2 of .*, column 'x'"),
         ("x,price\n1,0.5\n", {"val": None}, ConfigError, "1 samples with .* leave none to train on"),
         ("x,price\n1,0.5\n", {"test_ratio": 1.0}, ConfigError, "data.test_ratio: needs a number from 0 to below 1"),
         ("x,price\n,0.5\n", {"missing": "mean"}, ConfigError, "'x' has no number in the training lines"),
@@ -440,17 +438,6 @@ def test_a_file_in_another_encoding_is_named_with_its_line(tmp_path: Path) -> No
     file.write_bytes(b"x,price\n" + b"1,2\n" * 20_000 + b"\xfc,2\n")
     with pytest.raises(DataError, match=rf"^{file}: line 20002 is no text in UTF-8 \(byte 0xfc\); save "):
         read(file)
-
-
-def test_too_many_categories_of_a_column_of_numbers_are_said(
-    workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (workdir / "t.csv").write_text("x,price\n" + "".join(f"{n},{n}.5\n" for n in range(30)))
-    words = ("data=csv", "data.train=t.csv", "data.target=price", "task=regression", "data.categorical=[x]")
-    train(*words, "data.max_categories=5", status=2)
-    error = capsys.readouterr().err
-    assert "'x' has 30 different texts, such as '0' (line 2 of t.csv, column 'x')" in error
-    assert "data.max_categories=30" in error
 
 
 @pytest.mark.parametrize(("number", "standardize"), [("1e200", True), ("1e200", False), ("-1e39", True)])
@@ -589,7 +576,7 @@ def test_codes_of_ids_arrive_exactly_in_every_precision(tmp_path: Path) -> None:
     file.write_text("ids,more,label\n" + "".join(f"{n},{n},0.5\n" for n in range(1, 2**16 + 2)))
     val.write_text("ids,more,label\n" + "".join(f"{a},{b},0.5\n" for a, b in (IDS % 2**16).tolist()))
     made = defaults("csv") | {"train": str(file), "val": str(val), "target": "label", "categories": "codes",
-                               "categorical": ["ids", "more"], "max_categories": 2**17}  # fmt: skip
+                               "categorical": ["ids", "more"]}  # fmt: skip
     layout, _ = read_layout(made)
     check_exact(csv(**made | {"num_classes": layout.num_outputs}), 2**16)
 

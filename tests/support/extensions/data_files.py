@@ -56,7 +56,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (40, 28, 28), dtype=np.uint8)
 class Published:
     """A published data set: MNIST or CIFAR."""
 
-    name: str  # of the function in hydrant.extensions.images
+    name: str  # of the variant; its function in hydrant.extensions.images has the name without the number
     dataset: Any  # the class of torchvision
     folder: str  # of the files, relative to root
     files: tuple[str, ...]  # of training, of validation, and of CIFAR the names of the classes
@@ -66,12 +66,13 @@ class Published:
     def build(self, root: Path, **changes: Any) -> Data:
         shapes = {"input_shape": list(self.shape), "num_classes": self.num_classes}
         normalization = {"mean": [0.5] * self.shape[0], "std": [0.25] * self.shape[0]}
-        variant = {"variant": self.name} if self.name == "mnist" else {}
         options = {
-            **variant, "root": str(root), "download": False, "val_ratio": 0.0, "split_seed": 0, "augment": None,
-            **normalization, **shapes, **changes,
+            "variant": self.name, "root": str(root), "download": False, "val_ratio": 0.0, "split_seed": 0,
+            "augment": None, **normalization, **shapes, **changes,
         }  # fmt: skip
-        return getattr(importlib.import_module("hydrant.extensions.images"), self.name)(**options)
+        return getattr(importlib.import_module("hydrant.extensions.images"), self.name.rstrip("01"))(
+            **options
+        )
 
     def pixels(self, split: str) -> tuple[np.ndarray, np.ndarray]:
         """Return uint8 images (N, C, H, W) and labels (N,), the same at every call."""

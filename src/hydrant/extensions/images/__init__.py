@@ -10,8 +10,7 @@ from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import to_device
 from hydrant.errors import ConfigError
-from hydrant.extensions.images.archive import cifar10 as cifar10
-from hydrant.extensions.images.archive import cifar100 as cifar100
+from hydrant.extensions.images.archive import cifar as cifar
 from hydrant.extensions.images.archive import mnist as mnist
 from hydrant.extensions.images.folder import ImageAugment as ImageAugment
 from hydrant.extensions.images.folder import image_folder as image_folder

@@ -268,8 +268,9 @@ def mnist(
     return replace(measured_on(images), with_statistics_of=measured_on_part)
 
 
-def cifar10(
+def cifar(
     *,
+    variant: Literal["cifar10", "cifar100"],
     root: str,
     input_shape: Sequence[int],
     num_classes: int,
@@ -280,42 +281,22 @@ def cifar10(
     std: Sequence[Positive],
     augment: Augment | None,
 ) -> base.Data:
-    """Return CIFAR-10 (Krizhevsky, 2009): 50,000 + 10,000 images of 32 x 32 pixels, from `root/cifar-10-batches-py`.
+    """Return CIFAR-10, or CIFAR-100 with its 100 fine labels (Krizhevsky, 2009): 50,000 + 10,000 images of 32 x 32.
 
-    Pixels in 0..1 are normalized per channel by `mean` and `std`. (The often copied `std` 0.2023, 0.1994, 0.2010 is the
-    mean of the standard deviations of single images.)
+    They are in `root/cifar-10-batches-py` or `root/cifar-100-python`. Pixels in 0..1 are normalized per channel by
+    `mean` and `std`. (The often copied `std` 0.2023, 0.1994, 0.2010 of CIFAR-10 is the mean of the standard deviations
+    of single images.)
     """
-    archive = _cifar_archive("CIFAR-10", Path(root))
+    archive = _cifar_archive(variant, Path(root))
     data = _build(archive, archive.read(download), augment, mean, std)
     return _cut_val(base.check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
-def cifar100(
-    *,
-    root: str,
-    input_shape: Sequence[int],
-    num_classes: int,
-    download: bool,
-    val_ratio: float,
-    split_seed: int,
-    mean: Sequence[float],
-    std: Sequence[Positive],
-    augment: Augment | None,
-) -> base.Data:
-    """Return CIFAR-100 (Krizhevsky, 2009) with its 100 fine labels, from `root/cifar-100-python`.
-
-    Pixels in 0..1 are normalized per channel by `mean` and `std`.
-    """
-    archive = _cifar_archive("CIFAR-100", Path(root))
-    data = _build(archive, archive.read(download), augment, mean, std)
-    return _cut_val(base.check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
-
-
-def _cifar_archive(name: str, root: Path) -> Archive:
+def _cifar_archive(variant: str, root: Path) -> Archive:
     import torchvision.datasets
     from torchvision.datasets.utils import calculate_md5
 
-    dataset: Any = getattr(torchvision.datasets, name.replace("-", ""))
+    dataset: Any = getattr(torchvision.datasets, variant.upper())
     files = [*dataset.train_list, *dataset.test_list, (dataset.meta["filename"], dataset.meta["md5"])]
     md5s = {root / dataset.base_folder / file: md5 for file, md5 in files}
 
@@ -334,6 +315,7 @@ def _cifar_archive(name: str, root: Path) -> Archive:
         return Images(_channels_first(train), _channels_first(val), tuple(train.classes))
 
     fetch = partial(dataset, download=True)
+    name = variant.replace("cifar", "CIFAR-")
     return Archive(name, root, list(md5s), check, read, fetch, dataset.base_folder, is_published)
 
 

@@ -310,24 +310,13 @@ class ImageAugment:
         Raises:
             ConfigError: an argument is out of its range, or timm rejects it.
         """
-        jitter = self.color_jitter
+        values = {name: tuple(v) if isinstance(v, list) else v for name, v in vars(self).items()}
         try:
-            return _timm_transform(
-                **common,
-                is_training=True,
-                scale=tuple(self.scale),
-                ratio=tuple(self.ratio),
-                hflip=self.hflip,
-                color_jitter=tuple(jitter) if isinstance(jitter, Sequence) else jitter,
-                auto_augment=self.auto_augment,
-                re_prob=self.re_prob,
-                re_mode=self.re_mode,
-                # Erasing needs normalized floats. Without it, workers send uint8 and the device normalizes.
-                normalize=self.re_prob > 0,
-            )
+            # Erasing needs normalized floats. Without it, workers send uint8 and the device normalizes.
+            return _timm_transform(**common, **values, is_training=True, normalize=self.re_prob > 0)
         except (AssertionError, KeyError, ValueError) as error:
-            values = f"auto_augment={self.auto_augment!r}, color_jitter={jitter!r}"
-            message = f"timm rejects {values} ({error}); rand-m9-mstd0.5 and 0.4 are usual values"
+            such = f"auto_augment={self.auto_augment!r}, color_jitter={self.color_jitter!r}"
+            message = f"timm rejects {such} ({error}); rand-m9-mstd0.5 and 0.4 are usual values"
             raise ConfigError("data.augment", message) from error
 
 

@@ -295,14 +295,6 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
             key = "data.classes=true" if name in targets else f"data.categorical={shown([name])}"
             table.check_numbers(name, "data.train", f"{shell_line([key])} takes all cells as texts, ")
     categories = {name: table.columns[name].names for name in names if name in texts}
-    for name, words in categories.items():
-        if len(words) > settings["max_categories"]:
-            row = next(row for row, cell in enumerate(table.columns[name].cells) if cell)
-            such = f"such as {table.columns[name].cells[row]!r} ({table.place(row, name)})"
-            remedy = f"leave the column out by data.features, correct it, or allow data.max_categories={len(words)}"
-            raise ConfigError(
-                "data.features", f"{name!r} has {len(words)} different texts, {such}", remedy=remedy
-            )
     numbers = tuple(name for name in names if name not in texts)
     classes = _classes(table, targets, settings["classes"])
     return Layout(numbers, categories, tuple(targets), classes, frozenset(texts), settings), table

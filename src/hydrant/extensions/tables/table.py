@@ -126,7 +126,6 @@ def csv(
     features: list[str] | None,
     categorical: list[str],
     categories: Literal["one_hot", "codes"],
-    max_categories: int,
     standardize: bool,
     standardize_targets: bool,
     missing: Literal["fail", "mean"],

@@ -100,6 +100,7 @@ class Items:
 def read_sets(train: Items, **changes: Any) -> Data:
     unset = ("test", "target", "class_names", "collate", "input_shape", "num_classes", "read")
     given = {"val": train, "extra_val": {}, "num_workers": 0, "on_error": "fail", "in_memory": "auto"}
+    given |= {"val_ratio": 0.0, "split_seed": 0}
     return dataset(train=train, **dict[str, Any].fromkeys(unset) | given | changes)
 
 

@@ -39,17 +39,28 @@ _SMALL = 256 * 2**20
 
 
 def make_parts(
-    make: Callable[[str, T], Source], *, train: T, val: T | None, test: T | None, extra_val: Mapping[str, T]
+    make: Callable[[str, T], Source],
+    *,
+    train: T,
+    val: T | None,
+    test: T | None,
+    extra_val: Mapping[str, T],
+    held_out: tuple[float, int] = (0.0, 0),
 ) -> dict[str, Any]:
     """Return the sources that `make(name, part)` makes of the parts of a config.
 
-    The name is `train`, `val`, `test` or `extra_val.<name>`. Without `val`, the validation set is empty, which only a
-    run with folds allows.
+    The name is `train`, `val`, `test` or `extra_val.<name>`. Without `val`, the validation set is a ratio of the
+    training set, which `held_out` has with the seed of its choice; only a run with folds allows an empty one.
+
+    Raises:
+        ConfigError: the ratio is out of range, or leaves no samples to train on.
     """
-    whole = make("train", train)
+    whole, rows = make("train", train), dict[str, np.ndarray]()
+    if val is None and held_out[0]:
+        rows = cut_rows(whole.num_samples, {"val": held_out[0], "test": 0.0}, held_out[1])
     return {
-        "train": whole,
-        "val": whole.subset(range(0)) if val is None else make("val", val),
+        "train": whole.subset(rows["train"]) if rows else whole,
+        "val": whole.subset(rows.get("val", range(0))) if val is None else make("val", val),
         "extra_val": {name: make(f"extra_val.{name}", part) for name, part in extra_val.items()},
         "test": None if test is None else make("test", test),
     }
@@ -97,6 +108,8 @@ def dataset(
     *,
     train: Any,
     val: Any,
+    val_ratio: float,
+    split_seed: int,
     test: Any,
     extra_val: Mapping[str, Any],
     target: str | None,
@@ -118,6 +131,7 @@ def dataset(
     Args:
         train, val, test: with `__len__` and `__getitem__`. None: no such set. If a set has `targets` that are classes,
             like those of torchvision, folds have the same ratio of each class.
+        val_ratio, split_seed: without `val`, the ratio of the training set that validates, and the seed of its choice.
         extra_val: further validation sets by name.
         target: the key of a dict that is its target; None: pairs, or dicts for a task that takes its targets from them.
             The rest of a dict is the input.
@@ -147,7 +161,9 @@ def dataset(
         check_same_classes(name, _class_names(items), _class_names(train))
     reader = None if read is None else Reader(lambda files: source("read", read(files), has_targets=False))
     return Data(
-        **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
+        **make_parts(
+            source, train=train, val=val, test=test, extra_val=extra_val, held_out=(val_ratio, split_seed)
+        ),
         **numbers(train, input_shape, num_classes),
         damaged=damaged,
         reader=reader,

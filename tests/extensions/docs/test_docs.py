@@ -51,7 +51,7 @@ def test_a_word_of_no_page_is_refused(word: str, said: str, capsys: pytest.Captu
 QUESTIONS = {
     "How do I train my own Module and Dataset?": ("own module dataset sweep", "guides/module-and-dataset"),
     "How do I use my own loss or metric?": ("own loss metric", "guides/tasks"),
-    "How do I train a GAN or a PINN?": ("gan pinn", "guides/other-loops"),
+    "How do I train a GAN or a PINN?": ("train a GAN", "guides/other-loops"),
     "Which optimizer is better for my model?": ("which optimizer is better", "guides/choosing-an-optimizer"),
     "What does each key of a sweep change (a factorial)?": ("factorial sweep", "guides/compare-questions"),
     "How do I continue a run after a kill?": ("continue run killed", "guides/resuming"),
@@ -62,6 +62,8 @@ QUESTIONS = {
     "How do I freeze layers of a pretrained model?": ("freeze layers", "guides/fine-tuning"),
     "How do I cross-validate, or test at the end?": ("cross-validation", "guides/splits"),
     "How do I save memory?": ("save memory", "start/faq"),
+    "How do I use mixed precision?": ("mixed precision", "start/faq"),
+    "How do I end a run early (early stopping)?": ("early stopping", "guides/hooks-ready"),
 }
 
 

@@ -82,9 +82,16 @@ def test_a_project_from_a_file_has_options_of_its_parts_and_an_empty_one_none(
     words = (*words, "model.num_classes=2", "data.num_workers=0") if mine else words
     assert cli.main(["train", "--multirun", *words]) == 0
     assert len((workdir / "my_study/multirun/two/sweep.csv").read_text().splitlines()) == 3
+    if mine:  # a validation set of its own takes the place of the part that is held out, and no part of the data tests
+        kept = [word for word in words if "=adamw" not in word]
+        assert cli.main(["train", *kept, "name=own", "data.val=${data.train}"]) == 0
+        summaries = [json.loads(path.read_text()) for path in (workdir / "my_study").rglob("summary.json")]
+        sizes = sorted([*map(str, summary["num_samples"].values())] for summary in summaries)
+        assert sizes == [["320", "80"]] * 2 + [["400", "400"]]
     assert (Path("my_study/mine.py").read_bytes().decode() if mine else None) == mine
     assert not mine or options == {
-        "data/points": "defaults:\n- dataset\ntrain:\n  _target_: my_study.mine.Points\n  number: 400\nval: null\n",
+        "data/points": "defaults:\n- dataset\ntrain:\n  _target_: my_study.mine.Points\n  number: 400\nval: null\n"
+        "val_ratio: 0.2\n",
         "model/my_net": "_target_: my_study.mine.MyNet\nnum_classes: ???\nscale: 0.5\n",
         "task/my_loss": "defaults:\n- supervised\nloss:\n  _target_: my_study.mine.my_loss\n"
         "  _partial_: true\n  power: 1\n",

@@ -36,7 +36,7 @@ _EXPERIMENT = """# @package _global_
 # Run:      hydrant train --multirun experiment=first name=first optimizer=adamw,sgd seed=0,1
 defaults:
 {chosen}  - override /tracker: local # or wandb, tensorboard, mlflow: [wandb, tensorboard] is both
-{folds}duration: 20ep
+duration: 20ep
 eval_every: 1ep
 """
 _MAX_NAMED = 3  # files in a message
@@ -219,7 +219,12 @@ def _option(part: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(part, type) and issubclass(part, nn.Module):
         return "model", node | _arguments(part)
     if isinstance(part, type) and issubclass(part, Dataset):
-        return "data", {"defaults": ["dataset"], "train": node | _arguments(part), "val": None}
+        return "data", {
+            "defaults": ["dataset"],
+            "train": node | _arguments(part),
+            "val": None,
+            "val_ratio": 0.2,
+        }
     return "", {}
 
 
@@ -238,5 +243,4 @@ def _experiment(own: Mapping[Path, str]) -> str:
     """Return an experiment with the first option of each group."""
     first = {path.parent.name: path.stem for path in reversed([*own]) if path.parts[0] == "conf"}
     chosen = "".join(f"  - override /{group}: {option}\n" for group, option in sorted(first.items()))
-    folds = "folds: 5 # conf/data names no validation set: a fifth of the training set is held out\nfold: 0\n"
-    return _EXPERIMENT.format(chosen=chosen, folds=folds if "data" in first else "")
+    return _EXPERIMENT.format(chosen=chosen)

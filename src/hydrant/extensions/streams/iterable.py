@@ -29,7 +29,6 @@ from hydrant.data.base import (
 )
 from hydrant.data.dataset import (
     as_pair,
-    cut_rows,
     is_map_style,
     make_parts,
     map_style_source,
@@ -467,11 +466,8 @@ def hugging_face(
             std=tuple(std) if rows.is_image else (),
         )
 
-    parts = make_parts(source, train=train, val=val, test=test, extra_val=extra_val)
-    if val is None:
-        rows = cut_rows(parts["train"].num_samples, {"val": val_ratio, "test": 0.0}, split_seed)
-        whole = parts["train"]
-        parts["train"], parts["val"] = whole.subset(rows["train"]), whole.subset(rows["val"])
+    held_out = val_ratio, split_seed
+    parts = make_parts(source, train=train, val=val, test=test, extra_val=extra_val, held_out=held_out)
     names = splits["train"].class_names(target)
     for key, split in splits.items():
         check_same_classes(f"split {named[key]!r}", split.class_names(target), names)

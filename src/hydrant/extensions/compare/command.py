@@ -248,8 +248,6 @@ _DIGITS = 5  # significant, or more where a curve changes less than that
 
 _MAX_DIGITS = 15  # a float has no more
 
-_TINY = 1e-290  # smaller numbers are not rounded
-
 _EXACT = 2.0**53  # below this, a float counts exactly
 
 _CLOCK_POINTS = 64
@@ -398,18 +396,11 @@ def _plain(values: FloatArray) -> list[Any]:
     finite = np.isfinite(values)
     if finite.all() and (values == np.rint(values)).all() and (np.abs(values) < _EXACT).all():
         return values.astype(int).tolist()
-    sizes = np.floor(np.log10(np.where(finite & (values != 0), np.abs(values), 1.0)))
     later = np.arange(len(values)) >= len(values) // 2
-    with np.errstate(over="ignore"):  # the largest float may round to infinity
+    with np.errstate(over="ignore", divide="ignore"):  # the range of the largest floats is infinite
         ranges = [float(np.ptp(part)) for part in (values[later & finite], values[finite]) if part.size]
         spread = next((one for one in ranges if one > 0), 0.0)
-        places = 3 - math.floor(math.log10(spread)) if _TINY < spread < math.inf else math.inf  # of decimals
-        power = np.clip(places, _DIGITS - 1 - sizes, _MAX_DIGITS - 1 - sizes)
-        up, down = 10.0 ** np.clip(power, 0, 300), 10.0 ** np.maximum(-power, 0)
-        has_digits = finite & (np.abs(values) > _TINY)  # of smaller ones `up` would overflow
-        rounded = np.where(finite, values, 0.0)
-        rounded[has_digits] = (np.rint(rounded * up / down) * down / up)[has_digits]
-    shown = finite & np.isfinite(rounded)
-    return [
-        value if is_shown else None for value, is_shown in zip(rounded.tolist(), shown.tolist(), strict=True)
-    ]
+        ratio = np.abs(values[finite]).max(initial=0.0) / np.float64(spread or math.nan)
+        digits = np.nan_to_num(4 + np.ceil(np.log10(ratio)), nan=_MAX_DIGITS)
+    rounded = [float(f"{value:.{int(np.clip(digits, _DIGITS, _MAX_DIGITS))}g}") for value in values.tolist()]
+    return [value if math.isfinite(value) else None for value in rounded]

@@ -75,7 +75,6 @@ class Comparison:
     by: Sequence[str]  # the grouping keys
     groups: Sequence[Group]
     winner: Group | None
-    runner_up: Group | None
     baseline: Group | None  # the winner, if none is asked for
     warnings: Sequence[ComparisonWarning]
     times: Mapping[str, Mapping[str, float]]  # to the goal, by run and unit
@@ -155,7 +154,8 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     groups, baseline = _groups(counted, by, other_keys, terms, question.baseline)
     winner = ranking.find_winner(groups, terms.metric)
     runner_up = ranking.find_winner([group for group in groups if group is not winner], terms.metric)
-    factorial = None if question.by is not None or study else find_factorial(counted, by, other_keys, terms)
+    of_keys = None if question.by is not None or study else find_factorial(counted, by, other_keys, terms)
+    factorial, answer = of_keys or (None, None)
     num = factorial.num_comparisons // terms.num_looks**2 if factorial else None
     noise = find_noise_floor(groups, [*filter(None, (winner, runner_up))], terms, question.difference, num)
     cells = tuning.cells_of([run for run in marked if run.state != SEVERAL], every_key, terms.metric)
@@ -165,13 +165,12 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         tuning.find_sensitivity(cells, terms.metric, question.tolerance),
         tuning.find_tuning(cells, terms.metric, question.tuned),
     )
-    answer = factorial.verdict if factorial else find_verdict(groups, noise, terms)
-    verdict = of_one_quantity(answer, counted, terms.metric)
+    verdict = of_one_quantity(answer or find_verdict(groups, noise, terms), counted, terms.metric)
     verdict = of_one_quantity(verdict, tested, validation) if over else verdict
     times = {run.name: ranking.time_to_target(run, goal) for run in choice.runs if goal}
     warnings = find_warnings(tested, groups, asked, factorial.left_out if factorial else (), times)
     return Comparison(
-        question, terms, choice.runs, keys, by, groups, winner, runner_up, baseline, warnings, times,
+        question, terms, choice.runs, keys, by, groups, winner, baseline, warnings, times,
         choice, verdicts, limited(verdict, study, asked.name),
         factorial if verdict is answer else None, study,
     )  # fmt: skip

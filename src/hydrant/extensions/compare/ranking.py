@@ -143,7 +143,6 @@ class NoiseFloor:
     num_comparisons: int
     needs: Sequence[Need]
     sentences: Sequence[str]
-    num_looks: int = 1  # at these seeds
 
 
 def find_noise_floor(
@@ -162,11 +161,11 @@ def find_noise_floor(
     """
     num_rivals = max(sum(group.estimate.mean is not None for group in groups) - 1, 1)
     num_comparisons = num_comparisons or terms.num_tried * num_rivals
-    floor = replace(measured_noise(groups, best), num_comparisons=num_comparisons, num_looks=terms.num_looks)
+    floor = replace(measured_noise(groups, best), num_comparisons=num_comparisons)
     if floor.unpaired.std and not terms.has_folds:
         floor = replace(floor, needs=_needs(floor, floor.unpaired.std, best, difference))
     are_exact = all(len({*group.results.values()}) < 2 for group in groups)
-    return replace(floor, sentences=_sentences(floor, best, terms, are_exact=are_exact))
+    return replace(floor, sentences=_sentences(floor, terms, are_exact=are_exact))
 
 
 def measured_noise(groups: Sequence[Group], best: Sequence[Group]) -> NoiseFloor:
@@ -213,7 +212,7 @@ def _seeds(difference: float, noise: statistics.Spread, factor: float, num_compa
     )
 
 
-def _sentences(floor: NoiseFloor, best: Sequence[Group], terms: Terms, *, are_exact: bool) -> list[str]:
+def _sentences(floor: NoiseFloor, terms: Terms, *, are_exact: bool) -> list[str]:
     pooled, metric = floor.pooled, terms.metric.name
     if pooled.degrees == 0:
         return [
@@ -236,23 +235,12 @@ def _sentences(floor: NoiseFloor, best: Sequence[Group], terms: Terms, *, are_ex
             f"The groups scatter differently (Bartlett's test, p {statistics.p_value(floor.bartlett_p)}), "
             f"so the pooled value describes none of them.{needed}"
         )
-    sentences += _power_sentences(floor, best)
     if floor.needs:
         sentences.append(
             "The numbers assume normally distributed results and a true difference of that size. An observed lead "
             "is often larger than the true one. Other data, models and budgets may give other numbers."
         )
     return sentences
-
-
-def _power_sentences(floor: NoiseFloor, best: Sequence[Group]) -> list[str]:
-    num_pairs = difference(*best).num_pairs if len(best) == 2 else 0
-    if not floor.needs or floor.paired is None or not floor.paired.std or num_pairs < 2:
-        return []
-    num = floor.num_comparisons * floor.num_looks**2
-    size = number(statistics.detectable_difference(floor.paired.std, num_pairs, num))
-    test = f"paired t-test at 5 %{statistics.corrected_for(num)}"
-    return [f"{num_pairs} paired seeds reliably (80 %) detect differences of {size} or more ({test})."]
 
 
 def seeds_text(seeds: Seeds | None) -> str:

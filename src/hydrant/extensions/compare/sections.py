@@ -20,7 +20,7 @@ from hydrant.extensions.compare.ranking import (
 from hydrant.extensions.compare.run import Run, differing_settings, label
 from hydrant.extensions.compare.sources import Question
 from hydrant.extensions.compare.tuning import LR, Line, Sensitivity, Tuning
-from hydrant.extensions.compare.verdict import Factorial
+from hydrant.extensions.compare.verdict import Change, Factorial
 from hydrant.records import Objective
 from hydrant.terminal.text import digits_of, interval, number
 
@@ -74,13 +74,13 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
         "effects",
         "The best value of each key beside its others, over the settings of the other keys.",
         ["key", "best", "other", *titles],
-        [[e.key, e.best, e.other, *_difference(e.lead, is_decided=e.is_decided)] for e in factorial.effects],
+        [[e.key, e.best, e.other, *_difference(e)] for e in factorial.effects],
         3,
         best=[place for place, e in enumerate(factorial.effects) if e.key in factorial.decided],
     )
     rows = [
         [" and ".join(i.keys), " over ".join(i.lead_of), " for ".join(i.change_to),
-         *_difference(i.change, is_decided=i.is_decided)]
+         *_difference(i)]
         for i in factorial.interactions
     ]  # fmt: skip
     changes = Table(
@@ -88,11 +88,10 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
         ["do they interact?", "lead of", "with", *titles], rows, 3,
         best=[place for place, i in enumerate(factorial.interactions) if i.is_decided],
     )  # fmt: skip
-    asked = str(factorial.verdict.leader).partition("=")[0]
+    asked = f"--by {factorial.effects[0].key} asks for one key alone: choose it before you see results."
     sentences = [
         f"Each of the {repetitions} counts once, by its mean over the settings of the other keys. p and intervals are "
-        f"of paired t-tests{statistics.corrected_for(factorial.num_comparisons)}. --by {asked} asks for one key alone: "
-        "choose it before you see results."
+        f"of paired t-tests{statistics.corrected_for(factorial.num_comparisons)}. {asked}"
     ]
     sentences += [
         f"{' and '.join(i.keys)} interact: --by {','.join(i.keys)} compares their settings."
@@ -108,9 +107,9 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
     return Section("effects", "What each key changes", sentences, [effects, changes])
 
 
-def _difference(gap: statistics.Difference, *, is_decided: bool) -> list[str]:
+def _difference(gap: Change) -> list[str]:
     ends, p = interval(gap.low, gap.high), statistics.p_value(gap.p_holm)
-    return [statistics.signed(gap.mean), ends, p, "decided" if is_decided else "undecided"]
+    return [statistics.signed(gap.mean), ends, p, "decided" if gap.is_decided else "undecided"]
 
 
 def _noise(noise: NoiseFloor) -> Section:

@@ -16,6 +16,9 @@ from hydrant.extensions.compare.groups import Group
 from hydrant.extensions.compare.ranking import best_first
 from hydrant.extensions.compare.run import Run, label
 from hydrant.extensions.compare.statistics import CONFIDENCE, SIGNIFICANCE
+from hydrant.extensions.compare.verdict import Effect as Effect  # of the schema
+from hydrant.extensions.compare.verdict import Factorial
+from hydrant.extensions.compare.verdict import Interaction as Interaction
 from hydrant.files.on_disk import as_csv, json_safe
 from hydrant.records import Answer, SweepVerdict
 from hydrant.terminal.console import is_terminal
@@ -42,72 +45,6 @@ class Decision(Answer):
     lead: Mapping[str, Any] | None
     num_comparisons: int
     seeds_needed: int | None
-
-
-class Change(Answer):
-    """A difference in a sweep over several keys.
-
-    Attributes:
-        is_decided: Whether it is a difference.
-        num_pairs: Seeds that both have; 0: compared without pairs.
-        mean: In units of the metric.
-        low: Of the interval that is corrected for all comparisons.
-        p_holm: Corrected for all comparisons.
-    """
-
-    is_decided: bool
-    num_pairs: int
-    mean: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    p_holm: float | None
-
-
-class Effect(Change):
-    """The best value of a key minus another one."""
-
-    key: str
-    best: str
-    other: str
-
-
-class Interaction(Change):
-    """How a lead changes with a value of another key.
-
-    Attributes:
-        lead_of: The first over the second value of the first key.
-        change_to: The first for the second value of the second key.
-        leads: With the first and with the second of these, in units of the metric.
-        with_one_best: The keys of which one value has the best mean with each value of the other key.
-        num_changes: Of these keys, of which this is the clearest.
-    """
-
-    keys: Sequence[str]
-    lead_of: Sequence[str]
-    change_to: Sequence[str]
-    leads: Sequence[float]
-    with_one_best: Sequence[str]
-    num_changes: int
-
-
-class Factorial(Answer):
-    """What each key changes.
-
-    Attributes:
-        effects: The best value of each key minus each other one.
-        interactions: By how much a lead changes with a value of another key.
-        untested: Keys whose interaction has no test: too few common results, or no noise.
-        decided: The keys whose best value is better than each other one.
-        left_out: The settings and seeds that an effect does not count, and in which group.
-    """
-
-    effects: Sequence[Effect]
-    interactions: Sequence[Interaction]
-    untested: Sequence[Sequence[str]]
-    decided: Sequence[str]
-    num_comparisons: int
-    left_out: Sequence[str]
 
 
 class Compared(Answer, forbid_unknown_fields=False):
@@ -188,7 +125,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "interval": "Student's t",
             "verdict": asdict(c.verdict),
             "study": to_builtins(c.study),
-            "factorial": _factorial(c),
+            "factorial": to_builtins(c.factorial),
             "best_over": c.choice.judged_on and {name: getattr(c.choice, name) for name in _CHOICE},
             "winner": c.winner and c.winner.name,
             "baseline": c.baseline and c.baseline.name,
@@ -231,19 +168,6 @@ def _num_samples(runs: Sequence[Run]) -> dict[str, int]:
     known = [run.summary.get("num_samples") or {} for run in runs]
     first: dict[str, int] = next(iter(known), {})
     return {split: num for split, num in first.items() if all(one.get(split) == num for one in known)}
-
-
-def _factorial(comparison: Comparison) -> dict[str, Any] | None:
-    """Return the comparisons of a factorial sweep, each in one object."""
-    if comparison.factorial is None:
-        return None
-    plain = asdict(comparison.factorial)
-    del plain["verdict"]
-    for name, field in (("effects", "lead"), ("interactions", "change")):
-        for row in plain[name]:
-            change = row.pop(field)
-            row |= {key: change[key] for key in ("num_pairs", "mean", "low", "high", "p", "p_holm")}
-    return plain
 
 
 def _group(group: Group, comparison: Comparison) -> dict[str, Any]:

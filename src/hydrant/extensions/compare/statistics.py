@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 from hydrant.terminal.text import format_metric
 
@@ -413,21 +412,6 @@ def seeds_needed(difference: float, std: float, num_comparisons: int = 1) -> int
         middle = (low + high) // 2
         low, high = (low, middle) if are_enough(middle) else (middle, high)
     return high
-
-
-def detectable_difference(std: float, num_seeds: int, num_comparisons: int = 1) -> float:
-    """Return the true difference that so many seeds find with a power of 80 %.
-
-    >>> round(detectable_difference(1.0, 10), 3)
-    0.996
-    """
-
-    def shortfall(ratio: float) -> float:
-        return power(ratio, 1.0, num_seeds, num_comparisons) - POWER
-
-    # two pairs need 11.5 standard deviations, times the number of comparisons
-    ratio: Any = optimize.brentq(shortfall, 1e-9, 100.0 * num_comparisons)
-    return std * float(ratio)
 
 
 def signed(value: float | None) -> str:

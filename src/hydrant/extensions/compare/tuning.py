@@ -279,16 +279,7 @@ def _leaders(tuning: Tuning, metric: Metric) -> str:
             result_of_all = f"{number(best.curve.expected[-1])} with {budget}"
             texts.append(f"{best.name} from {n + 1} trial{'s' * (n > 0)} on ({result_of_all})")
         leader = best
-    num = sum(_overlap(method, leader) for method in tuning.methods if method is not leader)
-    share = f"{num} of {len(tuning.methods) - 1} others"
-    doubt = f" With {budget}, the intervals of {share} overlap that of the best." if num else ""
-    return f"Best expected {metric.name}: {', '.join(texts)}.{doubt}"
-
-
-def _overlap(one: Method, two: Method | None) -> bool:
-    """Return whether the intervals of the best of all trials of two methods overlap."""
-    ends = [end for method in (one, two) if method for end in (method.curve.low, method.curve.high) if end]
-    return len(ends) == 4 and ends[0][-1] <= ends[3][-1] and ends[2][-1] <= ends[1][-1]
+    return f"Best expected {metric.name}: {', '.join(texts)}."
 
 
 def _ranges(groups: Sequence[Group], tuned: Sequence[str]) -> tuple[tuple[str, ...], ...]:

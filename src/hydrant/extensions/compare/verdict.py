@@ -15,14 +15,13 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
-
-import numpy as np
+from typing import Any, Literal, Self
 
 from hydrant.config.metric_keys import differing_definitions, mode_by_name
 from hydrant.extensions.compare import ranking, statistics
 from hydrant.extensions.compare.groups import Group, Metric, Terms, are_balanced, group_runs, independent
 from hydrant.extensions.compare.run import Run, config_groups
+from hydrant.records import Answer
 from hydrant.terminal.text import digits_of, interval, number, two_digits
 
 _MIN_DEGREES = 2
@@ -152,13 +151,19 @@ class _Case:
         leader, metric = self.leader, self.terms.metric
         leads = [corrected_lead(rival, leader, metric, self.num_counted) for rival in self.rivals]
         return [
-            Effect(key, leader.labels[key], rival.labels[key], lead, is_beaten(rival, leader, metric))
+            Effect.of(
+                lead,
+                is_decided=is_beaten(rival, leader, metric),
+                key=key,
+                best=leader.labels[key],
+                other=rival.labels[key],
+            )
             for rival, lead in zip(self.rivals, leads, strict=True)
         ]
 
     @property
     def decided(self) -> str:
-        evidence = f"{self.over}, {_p_text(self.versus, self.num_counted)}"
+        evidence = f"{self.over}, {_p_text(self.versus.p_holm, self.num_counted)}"
         also = f"; also better than {self.beaten}" if self.beaten else ""
         lead = f"{self.names[0]} is better than {self.names[1]} by {self.size} in {self.terms.metric.name}"
         return f"Decided: {lead} ({evidence}){also}"
@@ -233,8 +238,8 @@ class _Case:
         return few * (not self.terms.has_folds)
 
 
-def _p_text(gap: statistics.Difference, num_counted: int) -> str:
-    p = statistics.p_value(gap.p_holm)
+def _p_text(p_holm: float | None, num_counted: int) -> str:
+    p = statistics.p_value(p_holm)
     return f"p {'< 0.001' if p == '<0.001' else f'= {p}'}{statistics.corrected_for(num_counted)}"
 
 
@@ -295,31 +300,57 @@ def _nothing(groups: Sequence[Group], metric: Metric) -> str:
     return f"No result: no run has finished with a finite {metric.name} ({counted})."
 
 
-@dataclass(frozen=True)
-class Effect:
-    """What the best value of a key gains over another one, in units of the metric: the best minus the other."""
+class Change(Answer, kw_only=True):
+    """A difference in a sweep over several keys.
+
+    Attributes:
+        is_decided: Whether it is a difference.
+        num_pairs: Seeds that both have; 0: compared without pairs.
+        mean: In units of the metric.
+        low: Of the interval that is corrected for all comparisons.
+        p_holm: Corrected for all comparisons.
+    """
+
+    is_decided: bool
+    num_pairs: int
+    mean: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_holm: float | None
+
+    @classmethod
+    def of(cls, gap: statistics.Difference, *, is_decided: bool, **fields: Any) -> Self:
+        """Return what a difference is, with these other fields."""
+        names = ("num_pairs", "mean", "low", "high", "p", "p_holm")
+        return cls(is_decided=is_decided, **{name: getattr(gap, name) for name in names}, **fields)
+
+
+class Effect(Change):
+    """The best value of a key minus another one."""
 
     key: str
     best: str
     other: str
-    lead: statistics.Difference  # with the interval that is corrected for all comparisons
-    is_decided: bool
 
 
-@dataclass(frozen=True)
-class Interaction:
-    """How much the lead of a value over another one changes with a value of another key."""
+class Interaction(Change):
+    """How a lead changes with a value of another key.
 
-    keys: tuple[str, str]
-    lead_of: tuple[str, str]  # the first value over the second one, of the first key
-    change_to: tuple[str, str]  # the first value instead of the second one, of the second key
-    leads: tuple[float, float]  # with the first and with the second of these, in units of the metric
-    # The one with the smallest p, which is corrected for all changes of these keys.
-    change: statistics.Difference
-    num_changes: int
-    # The keys of which one value has the best mean with each value of the other key.
+    Attributes:
+        lead_of: The first over the second value of the first key.
+        change_to: The first for the second value of the second key.
+        leads: With the first and with the second of these, in units of the metric.
+        with_one_best: The keys of which one value has the best mean with each value of the other key.
+        num_changes: Of these keys, of which this is the clearest.
+    """
+
+    keys: Sequence[str]
+    lead_of: Sequence[str]
+    change_to: Sequence[str]
+    leads: Sequence[float]
     with_one_best: Sequence[str]
-    is_decided: bool = False
+    num_changes: int
 
     def sentence(self, metric: Metric, options: Collection[str]) -> str:
         """Return what depends on what, the better value first. `options`: the keys that are config groups."""
@@ -333,26 +364,32 @@ class Interaction:
         return f"{what}: it is {' and '.join(texts)}"
 
 
-@dataclass(frozen=True)
-class Factorial:
-    """The effects of all keys and their interactions, and the verdict about the clearest of them."""
+class Factorial(Answer):
+    """What each key changes.
+
+    Attributes:
+        effects: The best value of each key minus each other one.
+        interactions: By how much a lead changes with a value of another key.
+        untested: Keys whose interaction has no test: too few common results, or no noise.
+        decided: The keys whose best value is better than each other one.
+        left_out: The settings and seeds that an effect does not count, and in which group.
+    """
 
     effects: Sequence[Effect]
     interactions: Sequence[Interaction]
-    untested: Sequence[tuple[str, str]]  # keys whose interaction has no test
-    decided: Sequence[str]  # keys whose best value is better than each other one
+    untested: Sequence[Sequence[str]]
+    decided: Sequence[str]
     num_comparisons: int
-    verdict: Verdict
-    # Settings and seeds with results that an effect does not count, and in which group.
     left_out: Sequence[str]
 
 
 def find_factorial(
     runs: Sequence[Run], by: Sequence[str], seed_keys: Sequence[str], terms: Terms
-) -> Factorial | None:
-    """Return what each of several keys changes; None unless two values of each share settings of all the others.
+) -> tuple[Factorial, Verdict] | None:
+    """Return what each of several keys changes, and the verdict.
 
-    The settings differ in the keys `by`; `seed_keys` repeat them.
+    None unless two values of each key share settings of all the others. The settings differ in the keys `by`, and
+    `seed_keys` repeat them.
     """
     keys, metric = [*by, *seed_keys], terms.metric
     groups = {key: group_runs(runs, [key], keys, metric) for key in by}
@@ -361,25 +398,24 @@ def find_factorial(
     ranked = {key: _best_first(of_key, metric) for key, of_key in groups.items()}
     pairs = itertools.combinations(by, 2)
     changes = {pair: _clearest_change(group_runs(runs, pair, keys, metric), metric) for pair in pairs}
-    tested = {pair: one for pair, one in changes.items() if one is not None and one.change.p is not None}
+    tested = {pair: gap for pair, (gap, _) in changes.items() if gap.p is not None}
     gaps = [ranking.difference(rival, best) for best, *rest in ranked.values() for rival in rest]
     num = max(len(tested) + sum(gap.p is not None for gap in gaps), 1)
-    corrected = iter(statistics.corrected([*gaps, *(one.change for one in tested.values())], terms.factor))
+    corrected = iter(statistics.corrected([*gaps, *tested.values()], terms.factor))
     cases = dict[str, _Case]()
     for key, (best, *rest) in ranked.items():
         rivals = [replace(rival, versus=next(corrected)) for rival in rest]
         noise = ranking.measured_noise(groups[key], [best, *rest[:1]])
         cases[key] = _Case(best, rivals, num, noise, terms)
     num *= terms.factor
-    interactions = [_judged(one, next(corrected), num) for one in tested.values()]
+    interactions = [_interaction(next(corrected), num, changes[pair][1]) for pair in tested]
     verdicts = {key: case.verdict(groups[key]) for key, case in cases.items()}
-    return Factorial(
+    factorial = Factorial(
         [effect for key, case in cases.items() for effect in case.effects(key)],
         interactions,
-        [pair for pair in changes if pair not in tested],
+        [pair for pair in itertools.combinations(by, 2) if pair not in tested],
         [key for key in by if verdicts[key].status == "decided"],
         num,
-        _of_all(verdicts, interactions, {*config_groups(runs)}, terms),
         [
             f"{name} in {group.name}"
             for of_key in groups.values()
@@ -387,6 +423,7 @@ def find_factorial(
             for name in group.left_out
         ],
     )
+    return factorial, _of_all(verdicts, interactions, {*config_groups(runs)}, terms)
 
 
 def _best_first(groups: Sequence[Group], metric: Metric) -> list[Group]:
@@ -403,11 +440,11 @@ def _are_crossed(groups: Sequence[Group], key: str, by: Sequence[str]) -> bool:
     return len(with_result) > 1 and are_balanced(groups) and [*groups[0].averaged_over] == varied
 
 
-def _judged(one: Interaction, change: statistics.Difference, num_counted: int) -> Interaction:
-    """Return an interaction with its change, whose p-value is corrected, and the corrected interval."""
+def _interaction(change: statistics.Difference, num_counted: int, fields: Mapping[str, Any]) -> Interaction:
+    """Return the interaction of a change, whose p-value is corrected, with the corrected interval."""
     is_decided = change.p_holm is not None and change.p_holm < statistics.SIGNIFICANCE
-    change = change.at_once(num_counted * one.num_changes, is_shown=is_decided)
-    return replace(one, change=change, is_decided=is_decided)
+    at_once = change.at_once(num_counted * fields["num_changes"], is_shown=is_decided)
+    return Interaction.of(at_once, is_decided=is_decided, **fields)
 
 
 def _of_all(
@@ -418,17 +455,18 @@ def _of_all(
 
     Nobody should take the best value of a key on average where another one is better with some value of another key.
     """
-    decided = sorted((one for one in tested if one.is_decided), key=lambda one: _p_of(one.change))
+    leads = {key: verdict.lead for key, verdict in verdicts.items()}
+    decided = sorted((one for one in tested if one.is_decided), key=lambda one: one.p_holm or 0.0)
     interacting = [key for one in decided for key in one.keys]
     mixed = {key for one in decided for key in one.keys if key not in one.with_one_best}
-    ranked = sorted(verdicts, key=lambda key: _p_of(verdicts[key].lead))
+    ps = {key: 1.0 if lead is None or lead.p_holm is None else lead.p_holm for key, lead in leads.items()}
+    ranked = sorted(verdicts, key=ps.__getitem__)
     clear = [key for key in ranked if verdicts[key].status == "decided" and key not in mixed]
     first = (clear or interacting or ranked)[0]
     verdict, texts = verdicts[first], [one.sentence(terms.metric, options) for one in decided]
     if interacting and not clear:
-        change = decided[0].change
-        over = _pairs(change.num_pairs, "paired", terms)
-        evidence = f"{over}, {_p_text(change, verdict.num_comparisons)}"
+        over = _pairs(decided[0].num_pairs, "paired", terms)
+        evidence = f"{over}, {_p_text(decided[0].p_holm, verdict.num_comparisons)}"
         asked = f"--by {','.join(decided[0].keys)} compares their settings."
         sentence = f"Decided: {texts.pop(0)} ({evidence}). {asked}{_looks(terms)}"
         verdict = replace(verdict, status="decided", winner=None, seeds_needed=None, sentence=sentence)
@@ -439,31 +477,33 @@ def _of_all(
     return replace(verdict, sentence=" ".join([verdict.sentence, *parts]))
 
 
-def _p_of(gap: statistics.Difference | None) -> float:
-    return 1.0 if gap is None or gap.p_holm is None else gap.p_holm
+_Change = tuple[statistics.Difference, Mapping[str, Any]]
+"""How much a lead changes, and the other fields of the interaction."""
 
 
-def _clearest_change(groups: Sequence[Group], metric: Metric) -> Interaction | None:
+def _clearest_change(groups: Sequence[Group], metric: Metric) -> _Change:
     """Return the clearest change of a lead between values of two keys, by whose pairs of values the runs are grouped.
 
     Each lead over a base value of the first key is compared, seed by seed, with that at a base value of the second key:
     the pair of values with the most changes. p is multiplied by the number of these changes (Bonferroni), which holds
-    for any number of seeds.
+    for any number of seeds. Without a change that can be tested, there is no p.
     """
     cells = {tuple(group.labels.values()): group for group in groups if group.results}
     base, base_two = max(cells, key=lambda c: sum({(c[0], b), (a, c[1])} <= {*cells} for a, b in cells))
     changed = [place for place in cells if place[0] != base and place[1] != base_two]
     corners = [((one, two), (base, two), (one, base_two), (base, base_two)) for one, two in changed]
     squares = [of for of in corners if {*of} <= {*cells} and are_balanced(groups)]
+    changes = [_change([cells[place] for place in of], metric) for of in squares]
+    tested = [(gap.p, gap, fields) for gap, fields in changes if gap.p is not None]
+    if not tested:
+        return statistics.Difference(0, None, None, None, None), {}
+    p, gap, fields = min(tested, key=lambda one: one[0])
     with_one_best = [key for key in groups[0].labels if _has_one_best([*cells.values()], key, metric)]
-    changes = [_change([cells[place] for place in of], with_one_best, len(squares), metric) for of in squares]
-    p_values = [2.0 if one.change.p is None else one.change.p for one in changes]
-    return changes[int(np.argmin(p_values))] if changes else None
+    of_all = {"with_one_best": with_one_best, "num_changes": len(changes)}
+    return replace(gap, p=min(1.0, len(changes) * p)), {**fields, **of_all}
 
 
-def _change(
-    square: Sequence[Group], with_one_best: Sequence[str], num_changes: int, metric: Metric
-) -> Interaction:
+def _change(square: Sequence[Group], metric: Metric) -> _Change:
     """Return the change of the lead of a value over the base of its key, with a value of another key.
 
     Args:
@@ -473,18 +513,16 @@ def _change(
     seeds = [seed for seed in both.results if all(seed in group.results for group in square)]
     plus = independent({seed: both.results[seed] + bases.results[seed] for seed in seeds})
     minus = independent({seed: one_base.results[seed] + two_base.results[seed] for seed in seeds})
-    change = statistics.paired(plus, minus, ranking.overlap_of(both))
-    change = change if change.p is None else replace(change, p=min(1.0, num_changes * change.p))
-    (one, two), (value, value_two), (base, base_two) = (
-        both.labels,
-        both.labels.values(),
-        bases.labels.values(),
-    )
+    gap = statistics.paired(plus, minus, ranking.overlap_of(both))
     means = [group.estimate.mean or 0.0 for group in square]  # of results, so none is None
-    leads, lead_of = (means[0] - means[1], means[2] - means[3]), (value, base)
-    if change.mean is not None and metric.is_better(0.0, change.mean):  # say which lead grows
-        change, leads, lead_of = change.negated(), (-leads[0], -leads[1]), (base, value)
-    return Interaction((one, two), lead_of, (value_two, base_two), leads, change, num_changes, with_one_best)
+    leads, pairs = (
+        [means[0] - means[1], means[2] - means[3]],
+        [*zip(both.labels.values(), bases.labels.values(), strict=True)],
+    )
+    lead_of = pairs[0]
+    if gap.mean is not None and metric.is_better(0.0, gap.mean):  # say which lead grows
+        gap, leads, lead_of = gap.negated(), [-lead for lead in leads], lead_of[::-1]
+    return gap, {"keys": tuple(both.labels), "lead_of": lead_of, "change_to": pairs[1], "leads": leads}
 
 
 def _has_one_best(groups: Sequence[Group], key: str, metric: Metric) -> bool:

@@ -12,7 +12,6 @@ from hydrant.extensions.compare.statistics import (
     bartlett,
     beats_target,
     best_of_n,
-    detectable_difference,
     find_basin,
     power,
     seeds_needed,
@@ -45,13 +44,6 @@ def test_the_number_of_seeds_is_that_of_statsmodels_rounded_up(ratio: float) -> 
             assert found == math.ceil(float(np.squeeze(solved)))
         assert power(ratio, 1.0, found, num_comparisons) >= 0.8
         assert found == 2 or power(ratio, 1.0, found - 1, num_comparisons) < 0.8
-
-
-def test_the_detectable_difference_is_the_inverse() -> None:
-    for num_seeds in (2, 3, 5, 30):
-        for num_comparisons in (1, 88):
-            difference = detectable_difference(0.2, num_seeds, num_comparisons)
-            assert power(difference, 0.2, num_seeds, num_comparisons) == pytest.approx(0.8, abs=1e-9)
 
 
 def test_a_difference_that_no_number_of_seeds_shows_has_none() -> None:

@@ -102,13 +102,7 @@ class Comparison:
 _FIGURES = ("mean", "low", "high", "std", "std_low", "std_high", "median", "best")
 """The columns of `Comparison.groups` about the results."""
 
-_DIFFERENCES = {
-    "mean": "difference",
-    "low": "difference_low",
-    "high": "difference_high",
-    "p": "p",
-    "p_holm": "p_holm",
-}
+_DIFFERENCES = dict(mean="difference", low="difference_low", high="difference_high", p="p", p_holm="p_holm")
 """The columns of `Comparison.groups` about the difference from the baseline, by their names in `to_dict`."""
 
 
@@ -146,8 +140,7 @@ def compare(
         tuned: the keys whose values are trials; by default those of optimizers and schedules.
 
     Raises:
-        ConfigError: no runs, an unknown key, metric, baseline or target, an impossible number, or `by`, `best_over` or
-            `tuned` is no list of texts.
+        ConfigError: no runs, an unknown name, an impossible number, or a text where a list of texts is needed.
     """
     question = Question(
         by=by, best_over=best_over, metric=metric, mode=mode, baseline=baseline, target=target, against=against,

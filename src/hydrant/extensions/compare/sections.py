@@ -93,11 +93,6 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
         f"Each of the {repetitions} counts once, by its mean over the settings of the other keys. p and intervals are "
         f"of paired t-tests{statistics.corrected_for(factorial.num_comparisons)}. {asked}"
     ]
-    sentences += [
-        f"{' and '.join(i.keys)} interact: --by {','.join(i.keys)} compares their settings."
-        for i in factorial.interactions
-        if i.is_decided
-    ]
     if factorial.untested:
         names = "; ".join(map(" and ".join, factorial.untested))
         sentences.append(
@@ -211,14 +206,8 @@ def _runs(c: Comparison) -> Section:
     has_names = not c.keys or any(run.has_own_name for run in c.runs)
     identifying = [*["run"] * has_names, *c.keys, "state"]
     after = [] if c.moment == LAST_UPDATE else ["measured after"]
-    titles = [
-        *identifying,
-        "updates",
-        *after,
-        c.metric.name,
-        "best value",
-        *(FIGURES[name][1] for name in names),
-    ]
+    of_figures = [FIGURES[name][1] for name in names]
+    titles = [*identifying, "updates", *after, c.metric.name, "best value", *of_figures]
     rows, of_runs = list[list[str]](), [run_to_dict(run, c) for run in c.runs]
     notes = [f"{run.error[:_MAX_ERROR]}{'...' * (len(run.error) > _MAX_ERROR)}" for run in c.runs]
     digits = digits_of(row[name] for row in of_runs for name in ("final", "best"))

@@ -46,9 +46,6 @@ class Verdict:
     num_comparisons: int = 0
     seeds_needed: int | None = None  # for a power of about 80 %, if the true lead is the observed one
 
-    def __str__(self) -> str:
-        return self.sentence
-
 
 def find_verdict(groups: Sequence[Group], noise: ranking.NoiseFloor, terms: Terms) -> Verdict:
     """Return the verdict about groups."""
@@ -353,15 +350,14 @@ class Interaction(Change):
     num_changes: int
 
     def sentence(self, metric: Metric, options: Collection[str]) -> str:
-        """Return what depends on what, the better value first. `options`: the keys that are config groups."""
+        """Return whose lead depends on what, the better value first. `options`: the keys that are config groups."""
         leads, names = [lead if metric.mode == "max" else -lead for lead in self.leads], self.lead_of
         if sum(leads) < 0:
             leads, names = [-lead for lead in leads], names[::-1]
         one, two = (_short(self.keys[0], value, options) for value in names)
         cases = sorted(zip(leads, self.change_to, strict=True), reverse=True)
         texts = [f"{two_digits(lead)} with {_short(self.keys[1], value, options)}" for lead, value in cases]
-        what = f"the lead of {one} over {two} in {metric.name} depends on {self.keys[1]}"
-        return f"{what}: it is {' and '.join(texts)}"
+        return f"{one} over {two} in {metric.name} depends on {self.keys[1]}: it is {' and '.join(texts)}"
 
 
 class Factorial(Answer):
@@ -388,8 +384,7 @@ def find_factorial(
 ) -> tuple[Factorial, Verdict] | None:
     """Return what each of several keys changes, and the verdict.
 
-    None unless two values of each key share settings of all the others. The settings differ in the keys `by`, and
-    `seed_keys` repeat them.
+    None unless two values of each key share settings of the others. These differ in `by`; `seed_keys` repeat them.
     """
     keys, metric = [*by, *seed_keys], terms.metric
     groups = {key: group_runs(runs, [key], keys, metric) for key in by}
@@ -463,17 +458,17 @@ def _of_all(
     ranked = sorted(verdicts, key=ps.__getitem__)
     clear = [key for key in ranked if verdicts[key].status == "decided" and key not in mixed]
     first = (clear or interacting or ranked)[0]
-    verdict, texts = verdicts[first], [one.sentence(terms.metric, options) for one in decided]
+    verdict, open_ones = verdicts[first], [key for key in ranked if key not in {first, *clear, *interacting}]
+    texts = [f"the lead of {one.sentence(terms.metric, options)}" for one in decided]
+    ends = [f"--by {','.join(one.keys)} compares their settings." for one in decided]
     if interacting and not clear:
         over = _pairs(decided[0].num_pairs, "paired", terms)
         evidence = f"{over}, {_p_text(decided[0].p_holm, verdict.num_comparisons)}"
-        asked = f"--by {','.join(decided[0].keys)} compares their settings."
-        sentence = f"Decided: {texts.pop(0)} ({evidence}). {asked}{_looks(terms)}"
+        sentence = f"Decided: {texts.pop(0)} ({evidence}). {ends.pop(0)}{_looks(terms)}"
         verdict = replace(verdict, status="decided", winner=None, seeds_needed=None, sentence=sentence)
-    rest = [key for key in verdicts if key not in {first, *clear, *interacting}]
-    parts = [f"T{text[1:]}." for text in texts]
+    parts = [f"T{text[1:]}; {end}" for text, end in zip(texts, ends, strict=True)]
     parts += [f"Decided too: {', '.join(clear[1:])}."] * bool(clear[1:])
-    parts += [f"Undecided{' too' * (verdict.status != 'decided')}: {', '.join(rest)}."] * bool(rest)
+    parts += [f"Undecided{' too' * (verdict.status != 'decided')}: {', '.join(open_ones)}."] * bool(open_ones)
     return replace(verdict, sentence=" ".join([verdict.sentence, *parts]))
 
 

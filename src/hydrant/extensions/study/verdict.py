@@ -323,17 +323,17 @@ def find_verdict(
     lacking |= {name: f"failed with fresh seed {n}" for name, n in standing.failed.items()}
     silent = "".join(f"; {name} {reason}" for name, reason in (lacking | {**(why_failed or {})}).items())
     why = "" if why_ended is None else f"; {why_ended[1]}"
-    of_rival = (None, None) if rival is None else (rival.names[1], rival.estimate)
-    undecided = Verdict(ended, None, "undecided", "", None, leader, *of_rival)
+    lead = (None, None) if rival is None else (rival.names[1], rival.estimate)
 
     def verdict(text: str, after: str = "", **fields: Any) -> Verdict:
-        return msgspec.structs.replace(undecided, sentence=f"{text}{silent}.{after}", **fields)
+        undecided = Verdict(ended, None, "undecided", f"{text}{silent}.{after}", None, leader, *lead)
+        return msgspec.structs.replace(undecided, **fields)
 
     if leader is None or rival is None:
         return verdict(f"Undecided: {_nothing(leader, standing, rule, ended, why)}")
     if lucky := _better_but_failed(leader, standing, results, rule):
-        text = f"{lucky} had a better mean of {rule.metric} than {leader} before it failed"
-        return verdict(f"Undecided: {text}")
+        better = f"{lucky} had a better mean of {rule.metric} than {leader}"
+        return verdict(f"Undecided: {better} before it failed")
     if standing.ended_by and (obstacle := _obstacle(standing, results)):
         return verdict(f"Undecided: {_shown_so_far(rival, standing, rule)}{obstacle}", ended_by="failures")
     if ended == "decision":

@@ -24,7 +24,7 @@ class Towers(nn.Module):
 def info_nce(model, upper, lower, memory):
     """`memory` has lower halves of before as more negatives (Wang et al., 2020)."""
     logits = model.log_scale.exp() * upper @ torch.cat([lower, memory]).T
-    return F.cross_entropy(logits, torch.arange(len(upper)))
+    return F.cross_entropy(logits, torch.arange(len(upper), device=upper.device))
 
 
 class Halves(Task):

@@ -41,8 +41,10 @@ def layer_losses(model, images, labels):
 
 
 def predict(model, images):
-    goodness = [sum(x.square().mean(1) for x in outputs(model, with_label(images, labels))) for labels in
-                torch.arange(10)[:, None].expand(10, len(images))]  # fmt: skip
+    every = torch.arange(10, device=images.device)[:, None].expand(10, len(images))
+    goodness = [
+        sum(x.square().mean(1) for x in outputs(model, with_label(images, labels))) for labels in every
+    ]
     return torch.stack(goodness).argmax(0)
 
 

@@ -30,7 +30,7 @@ def cross_entropy(critic, real, fake):
 
 def distance(critic, real, fake):
     """The loss of the critic of WGAN-GP, a derivative in it."""
-    share = torch.rand(len(real), 1)
+    share = torch.rand(len(real), 1, device=real.device)
     between = (share * real + (1 - share) * fake).requires_grad_()
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
@@ -48,7 +48,7 @@ class Gan(Task):
     def forward(self, batch):
         generator, critic = self.model["generator"], self.model["critic"]
         losses, real = {}, batch.inputs.flatten(1)
-        noise = torch.randn(len(real), NOISE)
+        noise = torch.randn(len(real), NOISE, device=real.device)
         if self.turn != "generator":
             with torch.no_grad(), contextlib.nullcontext() if self.is_wgan else kept_buffers(generator):
                 fake = generator(noise)

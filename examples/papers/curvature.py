@@ -77,14 +77,13 @@ class EagerCopy:
 
 @contextmanager
 def full_precision(trainer: Trainer, *, is_training: bool) -> Generator[None]:
-    """Compute gradients neither compiled nor by autocast, in this mode, with attention that has second derivatives."""
+    """Compute gradients without autocast, in this mode, with attention that has second derivatives."""
     plan = trainer.plan
     with (
         trainer.pace.paused(),
         nullcontext() if is_training else eval_mode(trainer.task),
         torch.enable_grad(),
         sdpa_kernel(SDPBackend.MATH),
-        plan.compilation.force_eager(),
         torch.autocast(plan.world.device.type, enabled=False),
     ):
         yield

@@ -227,9 +227,9 @@ class Compile(Compilation):
         parts_to_compile(task, self._scope)
         is_traced = getattr(torch._dynamo.config, "trace_autograd_ops", False)
         if derivative and not is_traced and self._scope != "blocks":
+            remedy = "take it by torch.func.grad, or use compile=eager"
             self._fail_or_fall_back(
-                f"torch.compile cannot differentiate the derivative at {derivative} again; use torch.func.grad, or "
-                "compile=eager"
+                f"the derivative at {derivative} cannot be differentiated again; {remedy}"
             )
         if collectives and self._fullgraph_is_auto:
             self._arguments["fullgraph"] = False

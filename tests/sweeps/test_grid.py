@@ -28,17 +28,6 @@ def test_values_of_the_command_line_replace_those_of_a_file_in_the_number_of_job
 
 
 @pytest.mark.slow
-def test_a_sweep_with_an_impossible_job_does_not_start(tmp_path: Path) -> None:
-    swept = run_command("-m", *SHORT, "optimizer=adamw,adamm", cwd=tmp_path)
-    assert swept.returncode == 2
-    assert "did you mean" in swept.stderr.splitlines()[-1]
-    impossible = run_command("-m", *SHORT, "precision=fp32", "optimizer.lr=0.1,high", cwd=tmp_path)
-    assert impossible.returncode == 2
-    assert "optimizer.lr" in impossible.stderr.splitlines()[-1]
-    assert not (tmp_path / "multirun").exists()
-
-
-@pytest.mark.slow
 def test_jobs_are_checked_once_for_all_seeds_and_have_their_environment(tmp_path: Path) -> None:
     swept = run_command(
         "-m",

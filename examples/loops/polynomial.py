@@ -1,31 +1,18 @@
 """A polynomial is found from endless random points, until the loss is small (the example `regression` of PyTorch)."""
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
 
 COEFFICIENTS = torch.tensor([2.0, -1.0, 3.0, 0.5])
 
 
-class Points(IterableDataset):
-    """Endless powers of a random number, (4,), and the value of the polynomial, (1,)."""
-
-    def __init__(self, seed=0):
-        self.seed, self.position = seed, 0
-
-    def __iter__(self):
-        while True:
-            generator = torch.Generator().manual_seed(1_000_000 * self.seed + self.position)
-            self.position += 1
-            powers = torch.randn(1, generator=generator) ** torch.arange(1, 5)
-            yield powers, powers @ COEFFICIENTS[:, None] + 1.0
-
-    def state_dict(self):
-        return {"position": self.position}
-
-    def load_state_dict(self, state):
-        self.position = state["position"]
+def make_points(count):
+    """Return the powers of random numbers, (count, 4), and the values of the polynomial, (count, 1)."""
+    powers = torch.randn(count, 1) ** torch.arange(1, 5)
+    return powers, powers @ COEFFICIENTS[:, None] + 1.0
 
 
 def plain_loop(model, batches):
@@ -41,4 +28,4 @@ def plain_loop(model, batches):
 
 
 if __name__ == "__main__":
-    print(plain_loop(nn.Linear(4, 1), DataLoader(Points(), batch_size=32)))
+    print(plain_loop(nn.Linear(4, 1), (make_points(32) for _ in itertools.count())))

@@ -20,6 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from hydrant import cli
+from hydrant.data.base import ON_HOST
 from hydrant.data.splits import DataIdentity
 from hydrant.optimizers.ema import NoAveraging
 from hydrant.optimizers.kernels import Clipping, OptimizerStep
@@ -60,7 +61,7 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
     )
     optimizers = Optimizers({"main": entry}, FieldSchedules({"main": main}, {}), scaler)
     plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}), config={},
-                           identity=DataIdentity(None, {}, {"train": 8, "val": 8}, {}, {"val": 8}),
+                           spec=ON_HOST, identity=DataIdentity(None, {}, {"train": 8, "val": 8}, {}, {"val": 8}),
                            early_stopping=SimpleNamespace(judges_by=["val/loss", "min"]))  # fmt: skip
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
                            carried=[], losses={}, meters={"": Meter(world.device)}, stream=None)  # fmt: skip

@@ -122,7 +122,8 @@ def carry(trainer: Trainer, outcomes: Sequence[Outcome]) -> None:
     carried = [map_tensors(Tensor.detach, outcome.carried) for outcome in outcomes]
     before, now = [*tensors_of(trainer.carried)], [*tensors_of(carried)]
     if [tensor.shape for tensor in before] == [tensor.shape for tensor in now]:
-        torch._foreach_copy_(before, now)  # CUDA graphs read a task's tensors where they were
+        # CUDA graphs read a task's tensors where they were.
+        torch._foreach_copy_(before, now)  # pyright: ignore[reportPrivateUsage]
     else:
         contiguous = partial(torch.clone, memory_format=torch.contiguous_format)  # as in a run that continues
         trainer.carried = map_tensors(contiguous, carried)

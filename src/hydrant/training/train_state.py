@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant import seeding
-from hydrant.batch import Tensors, map_tensors, split_batch, tensors_of, whole_batch
+from hydrant.batch import map_tensors, split_batch, tensors_of, whole_batch
 from hydrant.clock import Clock, batch_size_steps
 from hydrant.data import PositionedSource, PositionedStream, Source
 from hydrant.data.splits import DataIdentity
@@ -242,7 +242,7 @@ def _restore_optimizers(
 
 
 def _restore_ranks(trainer: Trainer, saved: storage.SavedCheckpoint) -> None:
-    """Restore each rank's meter, random state and position in a stream.
+    """Restore each rank's meter, random state and position in a stream, and its part of what the task carries.
 
     On another number of ranks, rank 0 receives the sums of all meters.
     """
@@ -258,20 +258,15 @@ def _restore_ranks(trainer: Trainer, saved: storage.SavedCheckpoint) -> None:
             empty = total | {"sums": torch.zeros_like(total["sums"]), "weight": 0}
             meters = [total, *[empty] * world.rank]
         meter.load_state_dict(meters[world.rank])
-    _divide_carried(trainer, whole_batch([rank.get("carried", []) for rank in ranks]))
+    spec, whole = trainer.plan.spec, whole_batch([rank.get("carried", []) for rank in ranks])
+    num_samples, size = spec.batch_sizes.value(trainer.state.num_updates), spec.micro_batch_size
+    if {len(tensor) for tensor in tensors_of(whole)} == {num_samples}:  # else the next update begins anew
+        parts = split_batch(whole, size, num_samples // size)[spec.rank :: spec.world_size]
+        trainer.carried = map_tensors(lambda tensor: tensor.to(spec.device, copy=True), list(parts))
     seeding.set_host_state(of_rank["host"])
     if isinstance(trainer.stream, PositionedStream):
         is_of_rank = "stream" in of_rank  # else an earlier version saved one position for all ranks
         trainer.stream.load_state_dict(of_rank["stream"] if is_of_rank else saved.read_state("stream"))
-
-
-def _divide_carried(trainer: Trainer, whole: Tensors) -> None:
-    """Divide what the task carries as the batch of the next update is divided, if it has as many samples."""
-    spec = trainer.plan.spec
-    num_samples, size = spec.batch_sizes.value(trainer.state.num_updates), spec.micro_batch_size
-    if {len(tensor) for tensor in tensors_of(whole)} == {num_samples}:
-        of_rank = split_batch(whole, size, num_samples // size)[spec.rank :: spec.world_size]
-        trainer.carried = map_tensors(lambda tensor: tensor.to(spec.device, copy=True), list(of_rank))
 
 
 def _has_torch_format(state: Mapping[str, Any]) -> bool:

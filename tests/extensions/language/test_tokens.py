@@ -15,10 +15,10 @@ from token_folders import write_bin, write_shards
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.data.base import Indices, select
+from hydrant.data.base import select
 from hydrant.errors import ConfigError, DataError
 from hydrant.extensions.language import TokenData, tokens
-from hydrant.extensions.language.token_data import FileOrder, ShuffledOrder, TokenShards
+from hydrant.extensions.language.token_data import FileOrder, ShuffledOrder
 from hydrant.extensions.language.token_files import BYTES
 
 TOKENS = np.random.default_rng(0).integers(0, 50, 507)
@@ -159,19 +159,6 @@ def test_more_files_are_read_than_a_process_may_open_at_first(root: Path) -> Non
         assert shards.windows(range(209), LENGTH).shape == (209, LENGTH + 1)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-
-def test_samples_at_any_position_take_no_replay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_rows = list[int]()
-    windows = TokenShards.windows
-
-    def counted(self: TokenShards, indices: Indices, length: int) -> np.ndarray:
-        read_rows.append(len(indices))
-        return windows(self, indices, length)
-
-    monkeypatch.setattr(TokenShards, "windows", counted)
-    update(read(root).train, 10**6)
-    assert sum(read_rows) == GLOBAL_BATCH_SIZE
 
 
 def test_splits_have_their_files(root: Path) -> None:

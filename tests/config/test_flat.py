@@ -51,8 +51,8 @@ CHARACTERS = st.sampled_from("ab 1.e-:#'\"\\\n\t[]{},&*!|>%@é😀\u2028\x85yesn
 PLAIN = st.text(CHARACTERS, max_size=150) | st.floats() | st.integers() | st.booleans() | st.none()
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.dictionaries(st.text("abc1", min_size=1), st.recursive(PLAIN, st.lists), max_size=4))
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(st.text("abc1", min_size=1), st.recursive(PLAIN, st.lists, max_leaves=10), max_size=4))
 def test_plain_values_are_written_as_omegaconf_writes_them(value: dict[str, Any]) -> None:
     assert redacted_yaml(value) == OmegaConf.to_yaml(OmegaConf.create(redacted(value)))
 

@@ -13,7 +13,7 @@ import pytest
 from full_disk import file_size_limit
 from repository import ROOT
 from run_folders import assert_same_state, rows, saved_updates, summary, training, weights
-from training_runs import Train
+from training_runs import Train, run_command
 
 from hydrant.errors import ConfigError
 from hydrant.files.on_disk import replace_file
@@ -120,3 +120,38 @@ def test_a_sweep_on_a_full_disk_names_the_file(workdir: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith(
         f"error: hydra.sweep.dir: {file} cannot be written (File too large); give a"
     )
+
+
+READ_ONLY = """
+import os, subprocess, sys
+from hydrant import cli
+from hydrant.training import loop
+
+make_update = loop.make_update
+
+def update(trainer, *, measure):
+    if trainer.state.num_updates + 1 == 7:
+        subprocess.run(["mount", "--bind", "outputs", "outputs"], check=True)
+        subprocess.run(["mount", "-o", "remount,ro,bind", "outputs"], check=True)
+    return make_update(trainer, measure=measure)
+
+loop.make_update = update
+sys.exit(cli.main(["train", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs mount namespaces")
+def test_a_disk_that_becomes_read_only_leaves_the_last_checkpoint(workdir: Path) -> None:
+    namespace = ["unshare", "--mount", "--map-root-user"]
+    words = ("name=run", *WORDS)
+    done = subprocess.run([*namespace, sys.executable, "-c", READ_ONLY, *words], cwd=workdir, capture_output=True,
+                          text=True, check=False, timeout=200)  # fmt: skip
+    folder = workdir / "outputs" / "run"
+    assert done.returncode == 1, done.stderr
+    assert "Read-only file system" in done.stderr.splitlines()[-1]
+    assert "update 12 of 12" in done.stdout
+    assert saved_updates(folder / "checkpoints") == [4]
+    again = run_command(*words, cwd=workdir)
+    assert again.returncode == 0, again.stderr
+    assert len(rows(folder)) == 13

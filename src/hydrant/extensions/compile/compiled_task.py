@@ -228,9 +228,7 @@ class Compile(Compilation):
         is_traced = getattr(torch._dynamo.config, "trace_autograd_ops", False)
         if derivative and not is_traced and self._scope != "blocks":
             remedy = "take it by torch.func.grad, or use compile=eager"
-            self._fail_or_fall_back(
-                f"the derivative at {derivative} cannot be differentiated again; {remedy}"
-            )
+            self._fail_or_fall_back(f"the derivative at {derivative} has no derivative itself; {remedy}")
         if collectives and self._fullgraph_is_auto:
             self._arguments["fullgraph"] = False
         for collective in collectives:

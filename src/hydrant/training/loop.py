@@ -125,8 +125,8 @@ def carry(trainer: Trainer, outcomes: Sequence[Outcome]) -> None:
         # CUDA graphs read a task's tensors where they were.
         torch._foreach_copy_(before, now)  # pyright: ignore[reportPrivateUsage]
     else:
-        contiguous = partial(torch.clone, memory_format=torch.contiguous_format)  # as in a run that continues
-        trainer.carried = map_tensors(contiguous, carried)
+        # As in a run that continues.
+        trainer.carried = map_tensors(lambda t: t.clone(memory_format=torch.contiguous_format), carried)
     task = cast("Task", trainer.task)
     if type(task).end_update is not Task.end_update:
         with torch.no_grad():

@@ -173,12 +173,10 @@ class Composer:
         with explained(*BUILTIN_ERRORS):
             config = self.loader.load_configuration(self.name, words, mode)
             choices = config.hydra.runtime.choices
-            if choices.get("experiment") is None:
-                return config
             # These decide which options the experiment has.
             deciding = ("experiment", "hydra.searchpath")
             kept = [word for word in words if parsed(word).key_or_group in deciding]
-            if kept == words:
+            if choices.get("experiment") is None or kept == words:
                 return config
             before = self.loader.compute_defaults_list(self.name, kept, mode).overrides.known_choices
             if not (replaced := replaced_options(before, choices)):

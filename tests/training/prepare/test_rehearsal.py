@@ -124,7 +124,7 @@ IDS, TARGETS = torch.arange(16).view(2, 8), torch.full((2, 8), -100)
     ],
 )
 def test_samples_have_tokens_if_inputs_and_targets_are_sequences_of_them(batch: Batch, tokens: int) -> None:
-    dry = DryForward(Flops(100, "", []), batch, Outcome({}, {}, None, 0), [], batch, [])
+    dry = DryForward(Flops(100, "", [], ""), batch, Outcome({}, {}, None, 0), [], batch, [])
     assert dry.costs == (tokens, 300)
 
 
@@ -205,7 +205,7 @@ def test_nothing_is_left_of_a_rehearsal(fails: bool) -> None:
 def test_a_metric_and_a_validation_set_that_make_the_same_name_are_refused() -> None:
     outcome = Outcome({"loss": torch.tensor(0.5)}, {}, (), 1)
     dry = DryForward(
-        Flops(0, "", []), Batch(torch.ones(1), ()), outcome, ["night/loss"], Batch(torch.ones(1), ()), []
+        Flops(0, "", [], ""), Batch(torch.ones(1), ()), outcome, ["night/loss"], Batch(torch.ones(1), ()), []
     )
     assert eval_metrics(["val", "val/day", "val_ema"], dry) >= {"val/night/loss", "val/day/loss"}
     with pytest.raises(

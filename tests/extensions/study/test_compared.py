@@ -193,9 +193,7 @@ def test_seeds_that_came_after_results_count_as_a_further_look(tmp_path: Path, c
     assert comparison.groups[1].versus is not None
     assert comparison.groups[1].versus.p_holm == lead.p_holm
     assert "p: t-test, corrected for 9 comparisons (1 group, look 3, squared)." in to_text(comparison, None)
-    noise = comparison.verdicts.noise
-    assert any("(paired t-test at 5 %, corrected for 9 comparisons)" in text for text in noise.sentences)
-    assert noise.num_comparisons == 1, "fresh seeds are looked at once"
+    assert comparison.verdicts.noise.num_comparisons == 1, "fresh seeds are looked at once"
     asked: dict[str, Any] = {"against": "val/accuracy>=0.89", "sigma": 0.02}
     against = comparing(tmp_path, **asked).verdicts.against
     assert against is not None

@@ -29,7 +29,7 @@ class Decision(Answer):
     """What the results decide.
 
     Attributes:
-        winner: null unless it is decided, and where the best value of a key depends on another key.
+        winner: null unless it is decided, and where it depends on another key.
         leader: The group with the best mean.
         rival: The group that the sentence compares it with.
         lead: The leader minus the rival in units of the metric, so below 0 where less is better (the sentence turns

@@ -46,6 +46,9 @@ class Verdict:
     num_comparisons: int = 0
     seeds_needed: int | None = None  # for a power of about 80 %, if the true lead is the observed one
 
+    def __str__(self) -> str:
+        return self.sentence
+
 
 def find_verdict(groups: Sequence[Group], noise: ranking.NoiseFloor, terms: Terms) -> Verdict:
     """Return the verdict about groups."""
@@ -338,7 +341,7 @@ class Interaction(Change):
         lead_of: The first over the second value of the first key.
         change_to: The first for the second value of the second key.
         leads: With the first and with the second of these, in units of the metric.
-        with_one_best: The keys of which one value has the best mean with each value of the other key.
+        with_one_best: The keys with the same best value for each value of the other key.
         num_changes: Of these keys, of which this is the clearest.
     """
 

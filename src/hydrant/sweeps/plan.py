@@ -26,7 +26,6 @@ from hydrant.files.redaction import redacted
 from hydrant.records import Command, PlannedJob, RunProgress, SweepPlan
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
-from hydrant.runs.job import redacted_yaml
 from hydrant.runs.lock import is_held, is_in_use, locking_process, locks, note_no_lock, shared, this_machine
 from hydrant.runs.record import parse_row
 from hydrant.terminal.console import notice, relative
@@ -182,6 +181,10 @@ class SweepFiles:
             write_plan(self.folder, plan)
 
     def write_config(self, config: DictConfig) -> None:
+        from hydrant.runs.job import (
+            redacted_yaml,
+        )  # late: it imports Hydra, which compare and status do without
+
         with self._locked():
             replace_file(self.folder / run_folder.SWEEP_CONFIG, redacted_yaml(config))
 

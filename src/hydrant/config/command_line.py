@@ -9,13 +9,12 @@ stays at the key of the group (`tracker.project`). Every other one is composed a
 import argparse
 import os
 import re
-import typing
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_type_hints
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
@@ -164,7 +163,7 @@ def unknown_flag(command: str, flag: str, known: Iterable[str], arguments: Seque
     key, place = name.lstrip("-"), list(arguments).index(flag) + 1
     if not equals:
         value = next((word for word in arguments[place : place + 1] if not word.startswith("-")), "<value>")
-    is_key = key.partition(".")[0] in typing.get_type_hints(TrainConfig)
+    is_key = key.partition(".")[0] in get_type_hints(TrainConfig)
     words = own_words(key.replace("-", "_"), value, missing="" if is_key else key)
     if words is None and is_key:
         words = f"write {key}={quoted(value)}"

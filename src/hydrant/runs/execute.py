@@ -22,7 +22,6 @@ from hydrant.runs.log_setup import discard_log, log_to
 from hydrant.runs.ranks import is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.record import History
 from hydrant.runs.reporter import NullRunReporter, RunReporter, next_commands
-from hydrant.runs.resume import Start
 from hydrant.safety.targets import locate
 from hydrant.signals import StopRequest, ignore_stop_signals, signal_name
 from hydrant.tasks.base import explain_unknown_class
@@ -112,7 +111,9 @@ def start_failure(error: BaseException, job: Job, world: World) -> RunResult:
     return result
 
 
-def resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
+def resolve_micro_batch_size(
+    config: Mapping[str, Any], start: resume.Start, world: World
+) -> Mapping[str, Any]:
     """Replace `micro_batch_size: auto` by a number. A run that continues keeps the size it has. All ranks call it."""
     if config["micro_batch_size"] != "auto":
         return config
@@ -123,7 +124,7 @@ def resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: Wor
     return {**config, "micro_batch_size": size}
 
 
-def keep_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
+def keep_micro_batch_size(config: Mapping[str, Any], start: resume.Start, world: World) -> Mapping[str, Any]:
     """Return the config with the micro-batch size that a run has, if it continues on ranks that can share it."""
     sizes = config["global_batch_size"]
     if config["micro_batch_size"] is not None or start.checkpoint is None or sizes == "all":
@@ -138,7 +139,7 @@ def keep_micro_batch_size(config: Mapping[str, Any], start: Start, world: World)
     return {**config, "micro_batch_size": size}
 
 
-def prepare_timed(config: Mapping[str, Any], start: Start) -> Plan:
+def prepare_timed(config: Mapping[str, Any], start: resume.Start) -> Plan:
     """Prepare a run. If durations are in seconds, measure how long its updates take; all ranks call it.
 
     A run that continues keeps the times from its beginning, so that its horizon and its schedules stay the same.
@@ -155,7 +156,7 @@ def prepare_timed(config: Mapping[str, Any], start: Start) -> Plan:
     return prepare(config, update_seconds={**known, **measured})
 
 
-def prepare_start(plan: Plan, start: Start) -> None:
+def prepare_start(plan: Plan, start: resume.Start) -> None:
     """Load the initial weights, if any, and check that a checkpoint fits the plan.
 
     Raises:
@@ -191,7 +192,7 @@ def has_updates_left(plan: Plan, state: TrainState) -> bool:
     return num_updates < plan.clock.total_updates and not (state.is_pruned or has_stalled)
 
 
-def already_finished(job: Job, start: Start, world: World) -> RunResult:
+def already_finished(job: Job, start: resume.Start, world: World) -> RunResult:
     summary = start.run.recorded
     if world.is_rank_zero:
         say(f"already finished: {relative(job.folder)}, {summary['num_updates']} updates; nothing to do")
@@ -203,7 +204,7 @@ def already_finished(job: Job, start: Start, world: World) -> RunResult:
     return RunResult.finished((summary.get("best") or {}).get("value"))
 
 
-def continued_state(plan: Plan, start: Start, checkpoint: SavedCheckpoint) -> TrainState:
+def continued_state(plan: Plan, start: resume.Start, checkpoint: SavedCheckpoint) -> TrainState:
     """Return the state of a checkpoint. If `best` has changed, the best evaluation so far is that of the new metric.
     If the validation samples have changed, there is none.
 
@@ -224,7 +225,7 @@ def continued_state(plan: Plan, start: Start, checkpoint: SavedCheckpoint) -> Tr
     return state
 
 
-def _history(start: Start, checkpoint: SavedCheckpoint) -> History:
+def _history(start: resume.Start, checkpoint: SavedCheckpoint) -> History:
     return History(start.run, checkpoint.manifest.num_updates, checkpoint.manifest.rows)
 
 
@@ -242,7 +243,7 @@ class Session:
         self,
         job: Job,
         plan: Plan,
-        start: Start,
+        start: resume.Start,
         watchdog: Watchdog,
         environment: Mapping[str, Any] | None = None,
     ) -> None:

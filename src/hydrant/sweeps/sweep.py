@@ -17,8 +17,7 @@ from hydrant.runs.folder import RunFolder, RunStatus, mark_failed, remove_if_emp
 from hydrant.runs.job import RunResult, report, report_part, write_records
 from hydrant.runs.lock import LEASE, exclusive
 from hydrant.signals import Stopped, signal_name
-from hydrant.sweeps import plan, preflight
-from hydrant.sweeps import results_table as table
+from hydrant.sweeps import plan, preflight, results_table
 from hydrant.sweeps.executors.base import Ended, Executor, Sequential, SweepJob, Unit
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.terminal.console import answer, is_terminal, relative, say, say_fields, wants_json
@@ -111,7 +110,7 @@ class Sweep:
         name = relative(self.folder)
 
         def lines(width: int, height: int) -> list[str]:
-            return table.render_table(name, plan.sweep_progress(self.folder), width, height)
+            return results_table.render_table(name, plan.sweep_progress(self.folder), width, height)
 
         with nullcontext() if self._live is None else self._live.load()(lines):
             yield
@@ -229,7 +228,7 @@ class Sweep:
         progress, name = plan.sweep_progress(self.folder), relative(self.folder)
         if self.rules.has_best and not wants_json():
             rest = f" (hydrant status {shlex.quote(name)} --all lists them)"
-            table.print_runs(name, progress, table.MAX_PRINTED + 3, self._mode, rest)
+            results_table.print_runs(name, progress, results_table.MAX_PRINTED + 3, self._mode, rest)
             for claim in dict.fromkeys(job.config["claim"] for job in self._jobs.values()):
                 if claim:
                     say(f"claim: {claim}")
@@ -240,20 +239,22 @@ class Sweep:
             say(f"\nstopped: {counted}; {self.same_command} continues the sweep")
         elif not wants_json():
             say("")
-            best = table.best_run(progress, self._mode) if self.rules.has_best else None
-            say_fields(table.closing_fields(self.folder, progress, self.files.wall_seconds, best))
+            best = results_table.best_run(progress, self._mode) if self.rules.has_best else None
+            say_fields(results_table.closing_fields(self.folder, progress, self.files.wall_seconds, best))
 
     def plain(self) -> dict[str, Any]:
         """Return what the sweep has come to, in plain types: `hydrant status --json --all` has each run."""
         runs = plan.sweep_progress(self.folder)
         troubles = [run for run in runs if run.message and run.state != RunStatus.QUEUED]
-        of_jobs = {"best": table.best_run(runs, self._mode), "ended_by": self.answer.ended_by}
+        of_jobs = {"best": results_table.best_run(runs, self._mode), "ended_by": self.answer.ended_by}
         return {
             "result": self.answer.result,
             "folder": relative(self.folder),
             "states": dict(Counter(str(run.state) for run in runs)),
             **(of_jobs if self.rules.has_best else {}),
-            "errors": [{"run": run.run, "message": run.message} for run in troubles[: table.MAX_PRINTED]],
+            "errors": [
+                {"run": run.run, "message": run.message} for run in troubles[: results_table.MAX_PRINTED]
+            ],
             "wall_seconds": self.files.total[0],
             "processor_seconds": self.files.total[1],
         }

@@ -7,7 +7,6 @@ import contextlib
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,14 +69,14 @@ class Tracker:
     recorded_as = "tracker"
 
     @classmethod
-    def warmed_up(cls, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
+    def warmed_up(cls, settings: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
         """Return a block that prepares the run and then builds the tracker: what takes long may start in a thread.
 
         Args:
             settings: the tracker's config.
         """
         del settings
-        return nullcontext()
+        return contextlib.nullcontext()
 
     def log(self, row: Mapping[str, float]) -> None:
         """Log a row: `num_updates`, `epoch`, `time` (unix seconds) and metrics, as Python floats, finite or not."""

@@ -1,9 +1,8 @@
 """Save and restore the state of a run, on the same or another number of ranks."""
 
-import dataclasses
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[storage.Checkpoint]:
     training = {
         "optimization": optimizers,
         "precision": trainer.plan.precision.state_dict(),
-        "state": dataclasses.asdict(trainer.state),
+        "state": asdict(trainer.state),
         "judged_by": trainer.plan.early_stopping.judges_by,
         "task": _state_outside_model(trainer.task),
         "hooks": trainer.plan.hooks.state_dict(),

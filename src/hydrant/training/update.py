@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from hydrant.batch import AllReduce, Outcome, mean_loss
 from hydrant.errors import ConfigError
 from hydrant.optimizers import kernels
-from hydrant.optimizers.kernels import Clipping, OptimizerStep, gradient_norm, local_gradients
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
 from hydrant.training.precision import Precision
 
@@ -48,8 +47,8 @@ class OptimizerEntry:
     """
 
     optimizer: Optimizer
-    step: OptimizerStep  # eager or compiled
-    clipping: Clipping
+    step: kernels.OptimizerStep  # eager or compiled
+    clipping: kernels.Clipping
     losses: Sequence[str] | None = None
 
     @property
@@ -76,7 +75,7 @@ class Turn:
 
     @property
     def gradients(self) -> list[Tensor]:
-        return local_gradients(self.all_parameters)
+        return kernels.local_gradients(self.all_parameters)
 
     def clear_gradients(self) -> None:
         for optimizer in self._custom_zero_grad:
@@ -258,7 +257,7 @@ class Optimizers:
             self._precision.unscale(entry.optimizer)
             parameters, norm = turn.parameters[name], None
             if measure or self.skips_non_finite or entry.clipping.max_norm is not None:
-                norms[f"{metric_prefix(name)}grad_norm"] = norm = gradient_norm(parameters)
+                norms[f"{metric_prefix(name)}grad_norm"] = norm = kernels.gradient_norm(parameters)
             entry.clipping(parameters, norm)
         return norms
 

@@ -19,7 +19,6 @@ from hydrant.config.instantiate import as_config_error, awaits_optimizer, check_
 from hydrant.errors import ConfigError, check_known, first_line, prefix_error_keys
 from hydrant.installation import entry_points
 from hydrant.optimizers import kernels, scheduled_fields
-from hydrant.optimizers.kernels import Clipping, OptimizerStep
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
 from hydrant.safety.targets import locate
 from hydrant.schedules import Schedule
@@ -31,7 +30,7 @@ from hydrant.training.precision import Precision
 from hydrant.training.trainer import Plan
 from hydrant.training.update import OptimizerEntry, Optimizers
 
-MakeStep = Callable[[Optimizer, Collection[str]], OptimizerStep]
+MakeStep = Callable[[Optimizer, Collection[str]], kernels.OptimizerStep]
 """Returns the step of an optimizer, given its scheduled fields."""
 
 
@@ -95,7 +94,7 @@ def make_optimizers(
     schedules: scheduled_fields.Schedules,
     precision: Precision,
     compilation: Compilation,
-    make_step: MakeStep = OptimizerStep,
+    make_step: MakeStep = kernels.OptimizerStep,
 ) -> Optimizers:
     """Build the optimizers over the present parameters of a task.
 
@@ -107,7 +106,7 @@ def make_optimizers(
     settings_by_name = named_settings(config)
     parameters = split_parameters(task, {name: s["parts"] for name, s in settings_by_name.items()})
     optimizers: dict[str, Optimizer] = {}
-    clippings: dict[str, Clipping] = {}
+    clippings: dict[str, kernels.Clipping] = {}
     for name, settings in settings_by_name.items():
         with prefix_error_keys(scheduled_fields.config_prefix(name), settings):
             with_batch_size = {**settings, "global_batch_size": config["global_batch_size"]}
@@ -116,7 +115,7 @@ def make_optimizers(
             )
             head = list(parameters[name].values())[-2:] if settings["agc"] is not None else []
             limits = settings["max_grad_norm"], settings["max_grad_value"], settings["agc"]
-            clippings[name] = Clipping(*limits, frozenset(map(id, head)))
+            clippings[name] = kernels.Clipping(*limits, frozenset(map(id, head)))
     fields = scheduled_fields.FieldSchedules(optimizers, schedules)
     entries: dict[str, OptimizerEntry] = {}
     for name, optimizer in optimizers.items():

@@ -169,26 +169,6 @@ def test_no_more_is_decoded_than_the_input_needs(
     assert shapes == [(*expected, 3)]
 
 
-@pytest.mark.parametrize(("bottom", "expected"), [(30, 32), (120, 122), (299, 300)])
-@pytest.mark.parametrize("reduction", [1, 2])
-def test_simplejpeg_stops_below_the_crop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bottom: int, expected: int, reduction: int
-) -> None:
-    path = tmp_path / "image"
-    path.write_bytes(saved(picture(400, 300)))
-    shapes = list[tuple[int, ...]]()
-    decode = simplejpeg.decode_jpeg
-    monkeypatch.setattr(
-        simplejpeg, "decode_jpeg", lambda *a, **k: (shapes.append((r := decode(*a, **k)).shape), r)[1]
-    )
-    region = _Region(10, 20, bottom - 10, 300)
-    ours, reference = (
-        decoder_of(name, "bicubic").open(str(path)).decode(region, reduction) for name in REDUCING[::-1]
-    )
-    assert np.array_equal(ours, reference)
-    assert shapes == [(min(300, expected + 2 * (reduction - 1)) // reduction, 400 // reduction, 3)]
-
-
 @pytest.mark.parametrize("decoder", REDUCING)
 def test_other_augmentations_get_the_pixels_they_need(tmp_path: Path, decoder: str) -> None:
     """Jitter, RandAugment and erasing begin with a byte that may differ by 1, and draw the same random numbers."""

@@ -136,11 +136,10 @@ def test_further_folders_are_further_splits(image_root: Path) -> None:
     )
     assert torch.equal(one.inputs, other.inputs)
     rename_in_val(image_root)
-    for key, changes in {
-        "test_dir": {"test_dir": "val"},
-        "extra_val.odd": {"extra_val": {"odd": "val"}},
-    }.items():
-        with pytest.raises(ConfigError, match=rf"^data\.{key}: .* lacks \['cat'\] and adds \['dog'\]"):
+    for changes in ({"test_dir": "val"}, {"extra_val": {"odd": "val"}}):
+        with pytest.raises(
+            ConfigError, match=r"^data: class \d of .*val is 'dog', and in training \['cat'\]"
+        ):
             build(image_root, val_dir=None, **changes)
 
 
@@ -172,7 +171,7 @@ def test_a_split_may_have_no_image_of_a_class(image_root: Path) -> None:
     targets = next(iter(data.val.batches(StreamSpec(0, Steps.constant(1), 1, 0, 1, CPU), 99))).targets
     assert 1 not in targets.tolist()
     (image_root / "val" / "bee").rmdir()
-    with pytest.raises(ConfigError, match=r"lacks \['bee'\] and .* which may be empty"):
+    with pytest.raises(ConfigError, match=r"class 1 of .*val is 'cat', and in training \['bee'\]"):
         build(image_root)
 
 
@@ -181,11 +180,14 @@ def nothing(root: Path) -> None:
 
 
 MISTAKES: list[tuple[Callable[[Path], None], dict[str, Any], str]] = [
-    (shutil.rmtree, {}, "data.root: no folder .*images; set it to the folder that contains train/"),
+    (
+        shutil.rmtree,
+        {},
+        "data.train_dir: no folder .*train; it must hold one folder of images for each class",
+    ),
     (no_val, {}, "data.val_dir: no folder .*val; it must hold one folder of images for each class"),
     (no_classes, {}, "data.train_dir: .*Found no class folder"),
     (empty_a_class, {}, "data.train_dir: .*train: Found no valid file for the classes bee"),
-    (rename_in_val, {}, r"data.val_dir: .*val lacks \['cat'\] and adds \['dog'\]; it must hold"),
     (nothing, {"num_classes": 5}, "data.num_classes: 5 is configured, but the data have 3 classes"),
     (nothing, {"input_shape": (1, 16, 16)}, r"data.input_shape: \[1, 16, 16\] .* shape \[3, 16, 16\]"),
     (nothing, {"augment": replace(AUGMENT, auto_augment="magic")}, "data.augment: timm rejects .*'magic'"),

@@ -2,8 +2,7 @@
 
 A decoder reads the whole image, or only the part that a crop needs. A JPEG stores frequencies, so it is cheaper to
 decode at a half, a quarter or an eighth of its size. A reducing decoder knows the crop before it decodes. It chooses
-the smallest size that is still at least the model's input. simplejpeg also stops below the last row of the crop: such
-files are shortened to their first rows (ITU-T T.81, 1992, annex B).
+the smallest size that is still at least the model's input.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from hydrant.data.base import DamagedSamples, Data, Reader, check_normalization, check_shapes
+from hydrant.data import base
 from hydrant.data.dataset import make_parts, to_bytes
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.errors import ConfigError
@@ -31,35 +30,6 @@ from hydrant.installation import require_extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-
-# A file consists of segments: a marker of two bytes, the length of the rest in two bytes, and the rest.
-_START, _END, _SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
-_SEQUENTIAL = b"\xff\xc0", b"\xff\xc1"  # the header of files whose rows of blocks lie one after the other
-
-
-def first_rows(content: bytes, num_rows: int) -> bytearray | None:
-    """Return a JPEG whose header says that it has `num_rows` rows; the bytes of the other rows are left at its end.
-
-    Its last two rows may differ from those of the whole image, as decoders interpolate color between rows. None: the
-    file has no more rows, its rows do not lie one after the other, or its end is missing.
-
-    >>> header = bytes([0xFF, 0xC0, 0, 11, 8, 1, 44, 1, 144, 1, 1, 0x11, 0])  # 300 rows of 400 pixels
-    >>> first_rows(b"\\xff\\xd8" + header + b"\\xff\\xd9", 7)[7:11] == bytes([0, 7, 1, 144])
-    True
-    """
-    if not (content.startswith(_START) and content.endswith(_END)):
-        return None
-    place, marker = 2, content[2:4]
-    while marker.startswith(b"\xff") and marker not in (*_SEQUENTIAL, _SCAN):
-        place += 2 + int.from_bytes(content[place + 2 : place + 4], "big")
-        marker = content[place : place + 2]
-    height = slice(place + 5, place + 7)  # after the marker, the length and the bits of a sample
-    if marker not in _SEQUENTIAL or num_rows >= int.from_bytes(content[height], "big"):
-        return None
-    shortened = bytearray(content)
-    shortened[height] = num_rows.to_bytes(2, "big")
-    return shortened
 
 
 def open_rgb(path: str) -> Image:
@@ -77,7 +47,6 @@ def open_rgb(path: str) -> Image:
 
 _RESIZED_BY_TORCH = ("bilinear", "bicubic")
 _REDUCTIONS = (8, 4, 2)  # of JPEG's blocks of 8 x 8 pixels; libjpeg has no fast code for those in between
-_ROWS_OF_CONTEXT = 2  # below a row, which libjpeg needs to interpolate its color
 
 
 def decoder_of(name: str, interpolation: str) -> Decoder:
@@ -266,17 +235,9 @@ def _with_simplejpeg(content: bytes, size: tuple[int, int], region: _Region, red
     import simplejpeg
 
     rows, columns = region.reduced(reduction)
-    num_rows = min(size[0], (rows.stop + _ROWS_OF_CONTEXT) * reduction)
-    shortened = first_rows(content, num_rows)
-    height, width = (-(-edge // reduction) for edge in (num_rows if shortened else size[0], size[1]))
+    height, width = (-(-edge // reduction) for edge in size)
     try:
-        pixels = simplejpeg.decode_jpeg(
-            shortened or content,
-            min_height=height,
-            min_width=width,
-            min_factor=reduction,
-            strict=not shortened,  # the bytes of the other rows would be an error
-        )
+        pixels = simplejpeg.decode_jpeg(content, min_height=height, min_width=width, min_factor=reduction)
     except ValueError:
         return _by_pillow(content).decode(region, reduction)
     return pixels[rows, columns]
@@ -337,14 +298,14 @@ def image_folder(
     mean: Sequence[float],
     std: Sequence[Positive],
     augment: ImageAugment,
-) -> Data:
+) -> base.Data:
     """Return the images under `root/train_dir/<class>/`, `root/val_dir/<class>/` and so on, read as RGB by a `decoder`.
 
     `test_dir` and `val_dir` may be None. `extra_val` are the folders of further validation sets, by their name.
     Evaluation resizes the image so that the input is `crop_pct` of its shorter edge, and crops the center.
     `on_error=skip` skips images that cannot be read; `fail` ends the run.
     """
-    check_normalization(mean, std, num_channels=3)
+    base.check_normalization(mean, std, num_channels=3)
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
     shape = tuple(input_shape)
@@ -354,7 +315,9 @@ def image_folder(
     common: dict[str, Any] = {"input_size": shape, "interpolation": interpolation, "mean": mean, "std": std}
     resize = _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
     transforms = reader.for_training(augment.transform(**common)), reader.for_evaluation(resize)
-    damaged = DamagedSamples(on_error == "skip", "; repair or remove it, or skip it with data.on_error=skip")
+    damaged = base.DamagedSamples(
+        on_error == "skip", "; repair or remove it, or skip it with data.on_error=skip"
+    )
 
     def of_images(images: _Images) -> LoaderSource:
         return LoaderSource(
@@ -367,26 +330,22 @@ def image_folder(
         images, its_classes = (
             train if is_train else _scan(Path(root), folder, key, reader, may_lack_images=True)
         )
-        if its_classes != classes:
-            lacks, adds = sorted({*classes} - {*its_classes}), sorted({*its_classes} - {*classes})
-            message = f"{Path(root, folder)} lacks {lacks[:10]} and adds {adds[:10]}"
-            remedy = "it must hold the class folders of the training images, which may be empty"
-            raise ConfigError(key, message, remedy=remedy)
+        base.check_same_classes(str(Path(root, folder)), its_classes, classes)
         return of_images(images)
 
     def of_files(files: Sequence[Path]) -> LoaderSource:
         paths = np.array([os.fsencode(file) for file in files])
         return of_images(_Images(Path(), paths, np.zeros(len(files), dtype=np.int64), reader))
 
-    data = Data(
+    data = base.Data(
         **make_parts(source, train=train_dir, val=val_dir, test=test_dir, extra_val=extra_val),
         input_shape=(3, *shape[1:]),
         num_classes=len(classes),
         damaged=damaged,
         class_names=classes,
-        reader=Reader(files=of_files, suffixes=IMG_EXTENSIONS),
+        reader=base.Reader(files=of_files, suffixes=IMG_EXTENSIONS),
     )
-    return check_shapes(data, input_shape, num_classes)
+    return base.check_shapes(data, input_shape, num_classes)
 
 
 @dataclass(frozen=True)
@@ -418,9 +377,6 @@ def _scan(
     from torchvision.datasets.folder import is_image_file
 
     folder = root / split_dir
-    if not root.is_dir():
-        message = f"no folder {root.absolute()}"
-        raise ConfigError("data.root", message, remedy=f"set it to the folder that contains {split_dir}/")
     if not folder.is_dir():
         raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")

@@ -19,14 +19,7 @@ from torch.utils.data import IterableDataset
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, whole_batch, with_tensors
 from hydrant.clock import Steps
-from hydrant.data import Data, Indices, Source, StreamSpec, workers
-from hydrant.data.base import (
-    DamagedSamples,
-    SampleOrder,
-    check_normalization,
-    check_num_classes,
-    check_same_classes,
-)
+from hydrant.data import Data, Indices, Source, StreamSpec, base, workers
 from hydrant.data.dataset import (
     as_pair,
     is_map_style,
@@ -246,9 +239,8 @@ class FunctionSource:
         return InMemorySource(*made, (), (), has_pixels=False, rounds_doubles=True)
 
     def stream(self, spec: StreamSpec) -> DeviceStream:
-        return DeviceStream(
-            _Epochs(self, spec), InOrder(spec.seed, self.num_samples, torch.device("cpu")), spec
-        )
+        epochs = _Epochs(self, spec)
+        return DeviceStream(epochs, epochs, spec)
 
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
         return self.subset(range(self.num_samples)).batches(spec, batch_size)
@@ -258,26 +250,22 @@ class FunctionSource:
         return self.samples(seeding.EVALUATION, *self.key.encode()).subset(indices)
 
 
-class InOrder(SampleOrder):
-    """The samples of each epoch in their order."""
+class _Epochs(base.SampleOrder):
+    """The samples of a `FunctionSource`, those of each epoch in their order, and the batches of ascending draws."""
+
+    seedless = None
+
+    def __init__(self, source: FunctionSource, spec: StreamSpec) -> None:
+        super().__init__(spec.seed, source.num_samples, torch.device("cpu"))
+        self._spec, self._samples = spec, lru_cache(2)(partial(source.samples, spec.seed, seeding.SAMPLE))
 
     def permutation(self, epoch: int) -> Tensor:
         del epoch
         return torch.arange(self.num_samples)
 
-
-class _Epochs:
-    """Reads the batches of a `FunctionSource`, of draws that ascend."""
-
-    seedless = None
-
-    def __init__(self, source: FunctionSource, spec: StreamSpec) -> None:
-        self._spec, self._num_samples = spec, source.num_samples
-        self._epoch = lru_cache(2)(partial(source.samples, spec.seed, seeding.SAMPLE))
-
     def train_batch(self, draws: Tensor) -> Batch:
-        epochs, indices = draws // self._num_samples, (draws % self._num_samples).numpy()
-        parts = [self._epoch(epoch).subset(indices[epochs == epoch]) for epoch in epochs.unique().tolist()]
+        epochs, indices = draws // self.num_samples, (draws % self.num_samples).numpy()
+        parts = [self._samples(epoch).subset(indices[epochs == epoch]) for epoch in epochs.unique().tolist()]
         return whole_batch([[Batch(*part.on(self._spec)[:2])] for part in parts])
 
 
@@ -446,9 +434,9 @@ def hugging_face(
     Raises:
         ConfigError: the data set cannot be loaded, has no such split or column, or other classes in another split.
     """
-    check_normalization(mean, std, len(mean))
+    base.check_normalization(mean, std, len(mean))
     loaded = load_splits(path, name, options)
-    damaged = DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
+    damaged = base.DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
 
     named = {"train": train, "val": val, "test": test} | {f"extra_val.{n}": s for n, s in extra_val.items()}
     splits = {
@@ -470,7 +458,7 @@ def hugging_face(
     parts = make_parts(source, train=train, val=val, test=test, extra_val=extra_val, held_out=held_out)
     names = splits["train"].class_names(target)
     for key, split in splits.items():
-        check_same_classes(f"split {named[key]!r}", split.class_names(target), names)
+        base.check_same_classes(f"split {named[key]!r}", split.class_names(target), names)
         if key in ("val", "test") and split.overlaps(splits["train"]):
             log.warning("data.%s=%s: rows of data.train=%s are among these", key, named[key], train)
     data = Data(
@@ -480,7 +468,7 @@ def hugging_face(
         damaged=damaged,
         class_names=names,
     )
-    return data if names is None or num_classes is None else check_num_classes(data, num_classes)
+    return data if names is None or num_classes is None else base.check_num_classes(data, num_classes)
 
 
 def _rows_of(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -51,9 +52,7 @@ def test_a_failing_job_stops_no_other(tmp_path: Path) -> None:
     failed = [job for job in jobs if job["status"] == "failed"]
     assert all(float(job["optimizer.lr"]) == 1e30 and "NaN or infinite" in job["error"] for job in failed)
     assert "job 0: error: train/loss became NaN or infinite" in swept.stderr
-    message, table = swept.stderr.index("job 0: error"), swept.stdout.index("multirun/faulty: 4 runs")
-    assert message >= 0
-    assert swept.stdout[table:].count("failed") == 2
+    assert "multirun/faulty: 4 runs: 2 finished, 2 failed\n" in swept.stdout
     assert "Traceback" not in swept.stderr
 
 
@@ -146,7 +145,7 @@ def test_a_signal_while_a_job_finishes_stops_the_sweep(tmp_path: Path) -> None:
         "finished",
         "not started",
     ]
-    assert "seed=1  not started" in output
+    assert re.search(r"^1 +not started", output, re.MULTILINE)
 
 
 def has_fork_server(pid: int) -> bool:
@@ -166,5 +165,7 @@ def test_ctrl_c_while_a_sweep_starts_prints_one_line(tmp_path: Path, seconds: fl
     os.killpg(swept.pid, signal.SIGINT)  # as Ctrl-C in a terminal
     _, errors = swept.communicate(timeout=60)
     assert swept.returncode == 130
-    assert errors == "stopped by SIGINT before the first job\n"
+    assert errors in [
+        f"stopped by SIGINT before {what}\n" for what in ("anything was started", "the first job")
+    ]
     assert not (tmp_path / "multirun" / "study" / "sweep.csv").exists()

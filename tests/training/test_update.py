@@ -116,20 +116,6 @@ def test_a_model_follows_only_its_losses(follows: dict[str, str | None], train: 
             )
 
 
-@pytest.mark.usefixtures("gan")
-@pytest.mark.parametrize(
-    "precision", ["fp32", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp16", "bf16_true"))]
-)
-def test_several_optimizers_resume_exactly(
-    precision: str, train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = (*GAN, f"precision={precision}", "duration=8", "eval_every=4", "save_every=4", "log_every=1")
-    whole, half = whole_and_resumed(train, monkeypatch, words, 5)
-    assert rows(whole) == rows(half)
-    for part in ("model", "training"):
-        assert_same_state(saved(whole, part), saved(half, part))
-
-
 @pytest.mark.extension
 @pytest.mark.parametrize("stop_at", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 10))])
 def test_everything_with_a_state_resumes_exactly_together(

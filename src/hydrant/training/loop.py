@@ -250,15 +250,15 @@ class WholeBatch:
         seeding.seed_micro_step(spec.seed, num_updates, self._num_parts, world.device)  # of the losses
         outputs, targets = whole_batch(of_ranks)
         outcome: Outcome = trainer.forward(partial(task.assess, outputs), Batch((), targets))
+        inputs, losses = [*leaves, *self._parameters], outcome.losses.items()
         self._gradients = {
-            name: plan.precision.gradients(loss, [*leaves, *self._parameters])
-            for name, loss in outcome.losses.items()
-            if loss.requires_grad
+            name: plan.precision.gradients(loss, inputs) for name, loss in losses if loss.requires_grad
         }
         outcome = map_tensors(Tensor.detach, outcome)
         carried = split_batch(outcome.carried, spec.micro_batch_size, self._num_parts)
-        of_parts = [outcome._replace(carried=part) for part in carried[world.rank :: world.world_size]]
-        self.outcomes = [of_parts[0], *(part._replace(num_targets=0) for part in of_parts[1:])]
+        of_parts = carried[world.rank :: world.world_size]
+        self.outcomes = [outcome._replace(carried=part, num_targets=0) for part in of_parts]
+        self.outcomes[0] = self.outcomes[0]._replace(num_targets=outcome.num_targets)
         """The losses of the whole batch, the same on every rank; they count once. Each carries what its samples do."""
 
     def part(self, batch: Batch, micro_step: int) -> Outcome:

@@ -422,14 +422,6 @@ def test_numbers_recompile_up_to_torch_s_limit(
         torch.testing.assert_close(weights(folder)[name], value, rtol=0, atol=1e-5)
 
 
-def test_max_recompiles_counts_the_recompilations_of_numbers(
-    train: Train, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train(*NUMBERS, "compile.max_recompiles=0", status=1)
-    assert "more than compile.max_recompiles=0" in capsys.readouterr().err.splitlines()[-1]
-    assert json.loads((Path("outputs/run") / "compile_report.json").read_text())["planned"] == []
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["adamw", "adam", "sgd", "lion", "muon"])
 def test_only_the_first_job_of_a_sweep_compiles(option: str, workdir: Path) -> None:

@@ -38,10 +38,14 @@ from hydrant.trackers import Histogram, RunIdentity
 
 
 def test_an_online_run_arrives_completely(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    file = identity.folder / "profile" / "trace[1].json"
+    file.parent.mkdir()
+    file.write_text('{"traceEvents": []}')
     tracker = make_wandb(identity, project="study", notes="why")
     log_rows(tracker)
+    tracker.file(file)
     tracker.finish(0, SUMMARY)
 
     run = wandb_server.only_run()
@@ -53,18 +57,7 @@ def test_an_online_run_arrives_completely(
     assert run.summary["best/num_updates"] == 3
     assert (run.state, run.exit_code) == ("finished", 0)
     assert tracker.describe() == {"id": run.run_id, "mode": "online", "path": f"tester/study/{run.run_id}"}
-
-
-def test_a_file_is_saved_under_its_path_in_the_run_folder(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, capfd: pytest.CaptureFixture[str]
-) -> None:
-    file = identity.folder / "profile" / "trace[1].json"
-    file.parent.mkdir()
-    file.write_text('{"traceEvents": []}')
-    tracker = make_wandb(identity)
-    tracker.file(file)
-    tracker.finish(0, SUMMARY)
-    assert wandb_server.only_run().files["profile/trace[1].json"] == file.read_bytes()
+    assert run.files["profile/trace[1].json"] == file.read_bytes(), "under its path in the run folder"
     assert "WARNING" not in capfd.readouterr().err
 
 
@@ -156,35 +149,25 @@ def test_runs_of_one_process_at_the_same_time_do_not_mix(
     assert [("best/num_updates" in run.summary) for run in runs] == [True, False, False, False]
 
 
-def test_pictures_and_values_that_are_not_finite_arrive(
+def test_texts_pictures_and_values_that_are_not_finite_arrive(
     identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, logged_warnings: Warnings
 ) -> None:
     picture = identity.folder / "schedule.png"
     Image.new("RGB", (4, 4)).save(picture)
     tracker = make_wandb(identity, num_updates=7)
+    tracker.text("poem", "<b>one\ntwo")
     tracker.image("schedule", picture)
     tracker.log({**rows(8, 9)[0], "train/loss": math.nan, "optim/grad_norm": math.inf})
     tracker.finish(0, {})
 
     run = wandb_server.only_run()
-    assert run.history[0]["num_updates"] == 7
-    assert run.history[0]["schedule"]["_type"] == "image-file"
-    assert picture.read_bytes() in run.files.values()
-    assert math.isnan(run.history[1]["train/loss"])
-    assert run.history[1]["optim/grad_norm"] == math.inf
-    assert logged_warnings() == []
-
-
-def test_a_text_arrives_as_it_is(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, logged_warnings: Warnings
-) -> None:
-    tracker = make_wandb(identity, num_updates=7)
-    tracker.text("poem", "<b>one\ntwo")
-    tracker.finish(0, {})
-
-    run = wandb_server.only_run()
-    assert (run.history[0]["num_updates"], run.history[0]["poem"]["_type"]) == (7, "html-file")
+    poem, schedule, row = run.history
+    assert (poem["num_updates"], poem["poem"]["_type"]) == (7, "html-file")
     assert b"<pre>&lt;b&gt;one\ntwo</pre>" in run.files.values()
+    assert (schedule["num_updates"], schedule["schedule"]["_type"]) == (7, "image-file")
+    assert picture.read_bytes() in run.files.values()
+    assert math.isnan(row["train/loss"])
+    assert row["optim/grad_norm"] == math.inf
     assert logged_warnings() == []
 
 

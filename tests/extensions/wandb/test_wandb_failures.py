@@ -188,22 +188,6 @@ def test_sync_uploads_the_rows_that_a_failing_server_missed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("situation", [no_key, refused, answering("429")], ids=["no key", "refused", "429"])
-def test_sync_uploads_offline_runs(
-    situation: Situation, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    with monkeypatch.context() as patch:
-        situation(wandb_server, patch)
-        tracker = make_wandb(identity)
-        log_rows(tracker)
-        tracker.finish(0, SUMMARY)
-    wandb_server.chaos("ok")
-    sync(identity.folder / tracker.describe()["path"])
-    assert without_sdk_keys(wandb_server.only_run().history) == rows()
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("reap")
 def test_a_stuck_wandb_core_is_left_behind(
     identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch

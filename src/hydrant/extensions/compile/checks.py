@@ -60,7 +60,7 @@ class CompileMonitor:
             self._num_breaks = 0
         new = metrics[self._num_metrics :]
         broken = [
-            _break_incident(b.reason, _user_line((f.filename, f.lineno) for f in b.user_stack), num_updates)
+            _break_incident(b.reason, user_line((f.filename, f.lineno) for f in b.user_stack), num_updates)
             for b in breaks[self._num_breaks :]
             # Not the harmless break that torch makes around every `Optimizer.step`.
             if not (b.user_stack and b.user_stack[-1].filename.endswith("torch/optim/optimizer.py"))
@@ -121,7 +121,7 @@ def _hits_limit(metric: Any) -> bool:
 def _recompile_incident(metric: Any, num_updates: int) -> Incident:
     reason = str(metric.recompile_reason)
     function = f"{metric.co_filename}:{metric.co_firstlineno}" if metric.co_filename else "unknown"
-    location = _user_line(parse_frames(reason)) or function
+    location = user_line(parse_frames(reason)) or function
     if _STEP_FILE in reason or _STEP_FILE in (metric.co_filename or ""):
         location = _STEP_FILE
     guard = _first_line(reason).partition("  #")[0].strip()
@@ -138,11 +138,11 @@ def failure_message(error: Exception) -> str:
     """Return why a task cannot be compiled, and the line of the user's code, from an error of torch.compile."""
     head, _, code = str(error).partition("from user code:")
     reason = " ".join(head.strip().split("\n\n")[0].split())
-    where = _user_line(parse_frames(code)) or location(error)
+    where = user_line(parse_frames(code)) or location(error)
     return f"the task cannot be compiled: {type(error).__name__}: {reason} (at {where})"
 
 
-def _user_line(frames: Iterable[tuple[str, int]]) -> str:
+def user_line(frames: Iterable[tuple[str, int]]) -> str:
     """Return file:line of the innermost frame of user code, or "" if there are no frames."""
     file, line = innermost(frames)
     return "" if line is None else f"{file}:{line}"

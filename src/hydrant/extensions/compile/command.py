@@ -8,7 +8,6 @@ import contextlib
 import copy
 import io
 import linecache
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -205,98 +204,57 @@ def _copy(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
 
 
-def _minimize(graph: Graph, arguments: Arguments, fails: Fails) -> SmallestFailure | str:
-    from torch._functorch.fx_minifier import minifier
+def _discard(*_: object) -> None: ...
 
+
+def _minimize(graph: Graph, arguments: Arguments, fails: Fails) -> SmallestFailure | str:
+    from torch._functorch import fx_minifier
+
+    minifier: Any = fx_minifier.minifier
     try:
         small, inputs = minifier(graph, arguments, fails, dump_state=_discard)
     except Exception as error:  # the minifier is a tool for developers of torch and may raise anything
         return f"PyTorch's minifier failed ({typed_line(error)})"
     operations = [node for node in small.graph.nodes if node.op.startswith("call")]
-    return SmallestFailure(
-        location=_line_of(operations[-1].meta.get("stack_trace") or "") if operations else "",
-        graph=small.code.strip(),
-        inputs=[_describe(value) for value in inputs],
-    )
-
-
-def _discard(*_: object) -> None: ...
-
-
-def _line_of(stack: str) -> str:
-    """Return file:line of the innermost frame outside torch, else of the innermost one, or "" if there is none."""
-    frames = checks.parse_frames(stack)
-    outside = [(file, line) for file, line in frames if f"{os.sep}torch{os.sep}" not in file] or frames
-    return f"{outside[-1][0]}:{outside[-1][1]}" if outside else ""
-
-
-def _describe(value: Any) -> str:
-    is_tensor = isinstance(value, Tensor)
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" if is_tensor else repr(value)
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """The result of diagnosing torch.compile for a config."""
-
-    config: Mapping[str, Any]
-    breaks: Sequence[Incident]
-    breaks_behind: Sequence[Incident]  # the breaks that appear when the first ones are fixed
-    stages: Sequence[Stage]  # tried stages; only the last one may be wrong
-    smallest_failure: SmallestFailure | str | None  # of the last stage, or why there is none
-
-    def findings(self) -> list[str]:
-        """Return a line for each problem of the given config."""
-        last = self.stages[-1]
-        findings: list[str] = []
-        settings = self.config["compile"]
-        if len(self.breaks) > (settings["max_graph_breaks"] or 0):
-            note = "" if settings["fullgraph"] is False else "; compile.fullgraph fails at the first"
-            findings.append(f"{_count(self.breaks, 'graph break')}{note}")
-        if last.verdict != "ok":
-            findings.append(f"{last.name} {_VERDICTS[last.verdict]}")
-        return findings
+    frames = checks.parse_frames(operations[-1].meta.get("stack_trace") or "") if operations else []
+    shown = (f"{x.dtype}{list(x.shape)}" if isinstance(x, Tensor) else repr(x) for x in inputs)
+    kinds = [text.removeprefix("torch.") for text in shown]
+    return SmallestFailure(checks.user_line(frames), small.code.strip(), kinds)
 
 
 _SHOWN = ("backend", "mode", "scope", "dynamic", "options")  # of the settings
 _VERDICTS = {"ok": "ok", "differs": "computes another result than eager", "error": "fails"}
 
 
-def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return everything in plain types."""
-    failure = diagnosis.smallest_failure
-    return {
-        "findings": diagnosis.findings(),
-        "compile": diagnosis.config["compile"],
-        "graph_breaks": _as_json(diagnosis.breaks),
-        "graph_breaks_behind": _as_json(diagnosis.breaks_behind),
-        "stages": [{"name": s.name, "verdict": s.verdict, "message": s.message} for s in diagnosis.stages],
-        "culprit": failure if isinstance(failure, str | None) else asdict(failure),
-    }
+def _findings(settings: Mapping[str, Any], breaks: Sequence[Incident], last: Stage) -> list[str]:
+    """Return a line for each problem of the given config."""
+    findings: list[str] = []
+    if len(breaks) > (settings["max_graph_breaks"] or 0):
+        note = "" if settings["fullgraph"] is False else "; compile.fullgraph fails at the first"
+        findings.append(f"{_count(breaks, 'graph break')}{note}")
+    if last.verdict != "ok":
+        findings.append(f"{last.name} {_VERDICTS[last.verdict]}")
+    return findings
 
 
-def _as_json(breaks: Sequence[Incident]) -> list[dict[str, Any]]:
-    return [asdict(incident) | {"code": _code_at(incident.location)} for incident in breaks]
+def _with_code(breaks: Sequence[Incident]) -> list[dict[str, Any]]:
+    """Return all that is known of graph breaks, with the line of code of each."""
+    places = [incident.location.rpartition(":") for incident in breaks]
+    codes = [linecache.getline(file, int(line)).strip() if line.isdigit() else "" for file, _, line in places]
+    return [asdict(incident) | {"code": code} for incident, code in zip(breaks, codes, strict=True)]
 
 
-def _code_at(location: str) -> str:
-    """Return the line of code at file:line."""
-    file, _, line = location.rpartition(":")
-    return linecache.getline(file, int(line)).strip() if line.isdigit() else ""
-
-
-def as_text(diagnosis: Diagnosis) -> str:
+def as_text(diagnosis: Diagnose) -> str:
     """Return the report for people."""
-    findings, settings = diagnosis.findings(), diagnosis.config["compile"]
-    behind = "behind them, once they are fixed"
+    findings, settings, behind = diagnosis.findings, diagnosis.compile, diagnosis.graph_breaks_behind
     lines = [
         f"compile: {', '.join(f'{key} {settings[key]}' for key in _SHOWN if settings[key] is not None)}",
-        *_breaks("graph breaks", diagnosis.breaks),
-        *(_breaks(behind, diagnosis.breaks_behind) if diagnosis.breaks_behind else []),
+        *_breaks("graph breaks", diagnosis.graph_breaks),
+        *(_breaks("behind them, once they are fixed", behind) if behind else []),
         "",
         "stages",
         *_stages(diagnosis.stages),
-        *_smallest_failure(diagnosis.smallest_failure),
+        *_smallest_failure(diagnosis.culprit),
         "",
         f"{_count(findings, 'finding')}{':' if findings else ''}",
         *(f"  {finding}" for finding in findings),
@@ -311,11 +269,11 @@ def _stages(stages: Sequence[Stage]) -> list[str]:
     ]
 
 
-def _breaks(title: str, breaks: Sequence[Incident]) -> list[str]:
+def _breaks(title: str, breaks: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = ["", f"{title}: {len(breaks) or 'none'}"]
-    for incident in breaks:
-        lines.append(f"  {_short(incident.location)}  {_code_at(incident.location)}")
-        lines += [f"      {incident.reason}", *([f"      -> {incident.remedy}"] if incident.remedy else [])]
+    for one in breaks:
+        lines += [f"  {_short(one['location'])}  {one['code']}", f"      {one['reason']}"]
+        lines += [f"      -> {one['remedy']}"] if one["remedy"] else []
     return lines
 
 
@@ -359,14 +317,14 @@ class Variants:
         return self.config["compile"]["backend"]
 
     def with_backend(self, backend: str) -> Config:
-        """Return the given config with another backend and without settings that turn findings into errors."""
-        return {**self.config, "compile": {**self.config["compile"], **_TRIAL, "backend": backend}}
+        """Return the given config, checked, with a backend and without settings that turn findings into errors.
 
-    @property
-    def checked(self) -> Config:
-        """The given config with `compile.check` on and without settings that turn findings into errors."""
-        mode = {key: self.config["compile"][key] for key in ("mode", "options")}
-        return {**self.config, "compile": {**self.config["compile"], **_TRIAL, **mode}}
+        Its own backend keeps its mode and options.
+        """
+        settings = self.config["compile"]
+        kept = ("mode", "options") if backend == self.backend else ()
+        trial = {**settings, **_TRIAL, "backend": backend} | {key: settings[key] for key in kept}
+        return {**self.config, "compile": trial}
 
 
 def make_variants(overrides: Sequence[str]) -> Variants:
@@ -393,11 +351,11 @@ def main(arguments: Sequence[str]) -> int:
     """Print a diagnosis and return the exit status: 1 if it has findings."""
     _, overrides = Flags("diagnose").split(arguments)
     diagnosis = _diagnose(make_variants(overrides))
-    tell(as_text(diagnosis), as_json(diagnosis))
-    return 1 if diagnosis.findings() else 0
+    tell(as_text(diagnosis), diagnosis)
+    return 1 if diagnosis.findings else 0
 
 
-def _diagnose(variants: Variants) -> Diagnosis:
+def _diagnose(variants: Variants) -> Diagnose:
     check_num_updates(variants.config, 0)
     notice("looking for graph breaks ...")
     traced = variants.with_backend("eager")
@@ -405,15 +363,15 @@ def _diagnose(variants: Variants) -> Diagnosis:
     # The stages report how a process died.
     breaks, all_breaks = ([] if isinstance(result, ProcessDied) else result for result in results)
     locations = {incident.location for incident in breaks}
-    breaks_behind = [incident for incident in all_breaks if incident.location not in locations]
-    stages = _try_stages(variants)
-    failure = _find_smallest_failure(variants, stages)
-    return Diagnosis(variants.config, breaks, breaks_behind, stages, failure)
+    behind = [incident for incident in all_breaks if incident.location not in locations]
+    stages, settings = _try_stages(variants), variants.config["compile"]
+    failure, findings = _find_smallest_failure(variants, stages), _findings(settings, breaks, stages[-1])
+    return Diagnose(findings, settings, _with_code(breaks), _with_code(behind), stages, failure)
 
 
 def _try_stages(variants: Variants) -> list[Stage]:
     """Try the given config. If it is wrong, try all stages up to the first wrong one."""
-    last = _try(_stage_name(variants.backend), variants.checked)
+    last = _try(_stage_name(variants.backend), variants.with_backend(variants.backend))
     if last.verdict == "ok":
         return [last]
     backends = takewhile(lambda backend: backend != variants.backend, _STAGE_OF_BACKEND)
@@ -443,8 +401,8 @@ def _find_smallest_failure(variants: Variants, stages: Sequence[Stage]) -> Small
     if last.verdict == "ok" or last.name == "eager" or backend == "eager":
         return None  # nothing is wrong, or it goes wrong before there is a graph
     notice("looking for the smallest graph that fails; this may take minutes ...")
-    config = variants.checked if backend == variants.backend else variants.with_backend(backend)
-    result = run_isolated(find_smallest_failure, config, variants.with_backend("eager"), last.verdict)
+    configs = variants.with_backend(backend), variants.with_backend("eager")
+    result = run_isolated(find_smallest_failure, *configs, last.verdict)
     return f"PyTorch's minifier died: {result}" if isinstance(result, ProcessDied) else result
 
 

@@ -381,7 +381,9 @@ _PROBE_SECONDS = 10.0
 
 def main(arguments: Sequence[str]) -> int:
     """Upload offline runs. Return the exit status."""
-    options, words = _parse(arguments)
+    options, words = Flags("sync", jobs=4, timeout=3600.0, dry_run=False).split(arguments)
+    check_value("--jobs", PositiveInt, options.jobs)
+    check_value("--timeout", Positive, options.timeout)
     results = {folder: inspect(folder) for folder in _find_folders(words)}
     waiting = [folder for folder, result in results.items() if result.state == "waiting"]
     if waiting and not options.dry_run:
@@ -391,13 +393,6 @@ def main(arguments: Sequence[str]) -> int:
             notice(f"{relative(folder)}: {result.state}{f' ({result.detail})' if result.detail else ''}")
     tell(_table(results), Sync({relative(folder): result for folder, result in results.items()}))
     return int(any(result.state == "failed" for result in results.values()))
-
-
-def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
-    options, words = Flags("sync", jobs=4, timeout=3600.0, dry_run=False).split(arguments)
-    check_value("--jobs", PositiveInt, options.jobs)
-    check_value("--timeout", Positive, options.timeout)
-    return options, words
 
 
 def _find_folders(words: Sequence[str]) -> list[Path]:

@@ -78,6 +78,6 @@ def test_forged_optimizers_are_refused(forged: Any, checkpoint: Path) -> None:
     ids=json.dumps,
 )
 def test_a_forged_task_is_refused(forged: Any, checkpoint: Path) -> None:
-    (checkpoint / "training.json").write_text(json.dumps({"task": forged}))
+    (checkpoint / "training.json").write_text(json.dumps({"task": forged, "strides": {}}))
     with pytest.raises(CheckpointError, match=r"does not fit this run|training\.json cannot be read"):
         restore_outside_model(torch.nn.Linear(1, 1), SavedCheckpoint(checkpoint))

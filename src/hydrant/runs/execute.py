@@ -215,8 +215,7 @@ def continued_state(plan: Plan, start: resume.Start, checkpoint: SavedCheckpoint
         RecordError: a line of the metrics is damaged.
     """
     state, (metric, mode) = train_state.saved_state(checkpoint), plan.early_stopping.judges_by
-    of_earlier_version = [metric if state.best is None else state.best["metric"], mode]
-    judged_by = checkpoint.plain_state("judged_by", default=of_earlier_version)
+    judged_by = checkpoint.plain_state("judged_by")
     if judged_by != [metric, mode] or not {"best.metric", "best.mode"}.isdisjoint(start.changes):
         state.best = plan.early_stopping.best_of(_history(start, checkpoint).metrics())
     differences = train_state.saved_identity(checkpoint).differences(plan.identity)

@@ -81,10 +81,7 @@ def saved_identity(saved: storage.SavedCheckpoint) -> DataIdentity:
     Raises:
         CheckpointError: it cannot be read.
     """
-    missing = {"class_names": None}
-    return DataIdentity(
-        *(saved.plain_state(f.name, f.type, missing.get(f.name, {})) for f in fields(DataIdentity))
-    )
+    return DataIdentity(*(saved.plain_state(field.name, field.type) for field in fields(DataIdentity)))
 
 
 @contextmanager
@@ -257,15 +254,14 @@ def _restore_ranks(trainer: Trainer, saved: storage.SavedCheckpoint) -> None:
             empty = total | {"sums": torch.zeros_like(total["sums"]), "weight": 0}
             meters = [total, *[empty] * world.rank]
         meter.load_state_dict(meters[world.rank])
-    spec, whole = trainer.plan.spec, whole_batch([rank.get("carried", []) for rank in ranks])
+    spec, whole = trainer.plan.spec, whole_batch([rank["carried"] for rank in ranks])
     num_samples, size = spec.batch_sizes.value(trainer.state.num_updates), spec.micro_batch_size
     if {len(tensor) for tensor in tensors_of(whole)} == {num_samples}:  # else the next update begins anew
         parts = split_batch(whole, size, num_samples // size)[spec.rank :: spec.world_size]
         trainer.carried = map_tensors(lambda tensor: tensor.to(spec.device, copy=True), list(parts))
     seeding.set_host_state(of_rank["host"])
     if isinstance(trainer.stream, PositionedStream):
-        is_of_rank = "stream" in of_rank  # else an earlier version saved one position for all ranks
-        trainer.stream.load_state_dict(of_rank["stream"] if is_of_rank else saved.read_state("stream"))
+        trainer.stream.load_state_dict(of_rank["stream"])
 
 
 def _has_torch_format(state: Mapping[str, Any]) -> bool:
@@ -351,7 +347,7 @@ def check_batch_sizes(saved: storage.SavedCheckpoint, earlier: Any, clock: Clock
         ConfigError: another size is given for one of them.
     """
     num_updates = saved.manifest.num_updates
-    num_samples = saved.plain_state("samples", default={}).get("train", clock.num_samples)
+    num_samples = saved.plain_state("samples")["train"]
     sizes, before = clock.batch_sizes, batch_size_steps(earlier, num_samples, clock.costs)
     made = [n for n in sorted({*sizes.starts, *before.starts}) if n < num_updates]
     if all(sizes.value(n) == before.value(n) for n in made):

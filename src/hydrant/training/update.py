@@ -73,10 +73,6 @@ class Turn:
         self._custom_zero_grad = [o for o in self.steps if type(o).zero_grad is not Optimizer.zero_grad]
         self._passes = self._plan_passes()
 
-    @property
-    def gradients(self) -> list[Tensor]:
-        return kernels.local_gradients(self.all_parameters)
-
     def clear_gradients(self) -> None:
         for optimizer in self._custom_zero_grad:
             optimizer.zero_grad()
@@ -108,7 +104,7 @@ class Turn:
 
     def scale_gradients(self, ratio: float | Tensor) -> None:
         """Multiply every gradient by `ratio`, a number or a tensor of shape ()."""
-        if gradients := self.gradients:
+        if gradients := kernels.local_gradients(self.all_parameters):
             if isinstance(ratio, Tensor):
                 ratio = ratio.to(gradients[0].device)  # sharded ones may be kept on the host
             torch._foreach_mul_(gradients, ratio)  # pyright: ignore[reportPrivateUsage]

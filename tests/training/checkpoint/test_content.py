@@ -100,14 +100,6 @@ def _change_strides(path: Path, change: Callable[[dict[str, Any]], None]) -> Non
     (path / "training.json").write_text(json.dumps(content))
 
 
-def test_a_checkpoint_of_an_earlier_version_has_no_strides(tmp_path: Path) -> None:
-    state = {"columns": torch.randn(3, 3).t()}
-    with CheckpointManager(tmp_path, Retention(2)) as checkpoints:
-        checkpoints.save(10, Checkpoint({}, {"state": state}), is_best=False)
-    _change_strides(tmp_path / "last", lambda content: content.pop("strides"))
-    assert_same_state(SavedCheckpoint(tmp_path / "last").read_state("state"), state)
-
-
 @pytest.mark.parametrize(
     "strides", [[0, 0], [10**15, 1], [-1, 3], [3], ["a", 1], 3, None, {"a": 1}, [10**30, 1]], ids=str
 )

@@ -363,7 +363,11 @@ class Compile(Compilation):
                     # none of them are eager.
                     compiled = torch.compile(function, **breakable)
                 else:
-                    self._fail_or_continue_eager(self._limit_message(), error)
+                    assert self._monitor is not None
+                    self._record(self._monitor, "after update")
+                    limit = f"torch allows no more recompilations: {self._monitor.report().limits[-1]}"
+                    remedy = "let calls that fit no graph run eager: compile.fullgraph=auto"
+                    self._fail_or_continue_eager(f"{limit}; {remedy}", error)
             except TorchDynamoException as error:
                 # Without fullgraph, a part of the function has already run, and must not run twice.
                 if is_out_of_memory(error) or not self._arguments["fullgraph"]:
@@ -372,13 +376,6 @@ class Compile(Compilation):
             return call(*args, **kwargs)  # nothing of the function has run yet
 
         return call
-
-    def _limit_message(self) -> str:
-        assert self._monitor is not None
-        self._record(self._monitor, "after update")
-        limit = self._monitor.report().limits[-1]
-        remedy = "let calls that fit no graph run eager: compile.fullgraph=auto"
-        return f"torch allows no more recompilations: {limit}; {remedy}"
 
     def _fail_or_continue_eager(self, message: str, cause: Exception | None = None) -> None:
         """Run the task eager from now on if the config says so. The steps stay compiled, as on the other ranks.

@@ -377,9 +377,6 @@ def _allocate(tensors: Mapping[_Key, Tensor]) -> dict[_Key, Tensor]:
     return allocated
 
 
-_REQUIRED = object()
-
-
 @dataclass(frozen=True)
 class SavedCheckpoint:
     """A checkpoint on disk. Its manifest and the plain part of its training state are read once."""
@@ -395,20 +392,18 @@ class SavedCheckpoint:
         """
         return read_manifest(self.path)
 
-    def plain_state(self, key: str, kind: Any = Any, default: Any = _REQUIRED) -> Any:
+    def plain_state(self, key: str, kind: Any = Any) -> Any:
         """Return what was saved as `training[key]`, with placeholders for its tensors. It must not be changed.
 
         Args:
             key: names a part of the state.
             kind: its type, as `records.check_type` takes it.
-            default: returned for a checkpoint of an earlier version, which lacks the key.
 
         Raises:
             CheckpointError: it cannot be read, or is of another type.
         """
         try:
-            value = self._content[key] if default is _REQUIRED else self._content.get(key, default)
-            return check_type(value, kind)
+            return check_type(self._content[key], kind)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise CheckpointError(f"{self.path / TRAINING} holds no {key} ({typed_line(error)})") from error
 
@@ -421,7 +416,7 @@ class SavedCheckpoint:
         Raises:
             CheckpointError: it cannot be read.
         """
-        plain, strides = self.plain_state(key), self.plain_state(_STRIDES, default={})
+        plain, strides = self.plain_state(key), self.plain_state(_STRIDES)
         files = files_of(self.path, "training")
         saved = shapes(files)
         targets: dict[str, Tensor] = {}

@@ -94,10 +94,8 @@ def part_at(path: str | Path) -> str:
     path = Path(path).absolute()
     newest = newest_checkpoint(path.parent) if (path.parent.name, path.name) == (CHECKPOINTS, BEST) else None
     # The newest one has the metric by which `best` was last moved.
-    judged_by = (
-        [] if newest is None else storage.SavedCheckpoint(newest).plain_state("judged_by", list[str], [])
-    )
-    return "ema" if is_averaged(next(iter(judged_by), "")) else "model"
+    judged_by = newest and storage.SavedCheckpoint(newest).plain_state("judged_by", list[str])
+    return "ema" if judged_by and is_averaged(judged_by[0]) else "model"
 
 
 def describe_misfits(path: Path, model: nn.Module) -> str:

@@ -204,9 +204,8 @@ def test_nothing_is_left_of_a_rehearsal(fails: bool) -> None:
 
 def test_a_metric_and_a_validation_set_that_make_the_same_name_are_refused() -> None:
     outcome = Outcome({"loss": torch.tensor(0.5)}, {}, (), 1)
-    dry = DryForward(
-        Flops(0, "", [], ""), Batch(torch.ones(1), ()), outcome, ["night/loss"], Batch(torch.ones(1), ()), []
-    )
+    batch = Batch(torch.ones(1), ())
+    dry = DryForward(Flops(0, "", [], ""), batch, outcome, ["night/loss"], batch, [])
     assert eval_metrics(["val", "val/day", "val_ema"], dry) >= {"val/night/loss", "val/day/loss"}
     with pytest.raises(
         ConfigError, match=r"val/night/loss would be of the validation set night and of a metric"

@@ -164,14 +164,14 @@ def dataset(
         **make_parts(
             source, train=train, val=val, test=test, extra_val=extra_val, held_out=(val_ratio, split_seed)
         ),
-        **numbers(train, input_shape, num_classes),
+        **shapes(train, input_shape, num_classes),
         damaged=damaged,
         reader=reader,
         class_names=None if class_names is None else tuple(class_names),
     )
 
 
-def numbers(train: Any, input_shape: Sequence[int] | None, num_classes: int | None) -> dict[str, Any]:
+def shapes(train: Any, input_shape: Sequence[int] | None, num_classes: int | None) -> dict[str, Any]:
     """Return the `input_shape` and `num_classes` of `Data`; where they are None, those that the training set tells."""
     told = told_by(train)
     shape = told["input_shape"] if input_shape is None else input_shape

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,9 +71,6 @@ class LoaderSource:
     names_are_files: bool = False
     rounds_doubles: bool = False  # to the format of the run, float32 unless it trains in float64
     is_held: bool = False
-    _held: dict[bool, InMemorySource] = field(
-        default_factory=dict[bool, InMemorySource], init=False, repr=False, compare=False
-    )
 
     @property
     def num_samples(self) -> int:
@@ -84,23 +82,18 @@ class LoaderSource:
         return base.as_labels(getattr(self.samples, "targets", None), self.num_samples)
 
     def stream(self, spec: base.StreamSpec) -> LoaderStream | DeviceStream:
-        return self.held(is_training=True).stream(spec) if self.is_held else LoaderStream(self, spec)
+        return self.held.stream(spec) if self.is_held else LoaderStream(self, spec)
 
     def batches(self, spec: base.StreamSpec, batch_size: int) -> Iterable[Batch]:
-        if self.is_held:
-            return self.held(is_training=False).batches(spec, batch_size)
-        return LoaderBatches(self, spec, batch_size)
+        return self.held.batches(spec, batch_size) if self.is_held else LoaderBatches(self, spec, batch_size)
 
-    def held(self, *, is_training: bool) -> InMemorySource:
-        """Return all samples as tensors, as training or an evaluation reads them."""
-        if is_training not in self._held:
-            spec = replace(base.ON_HOST, doubles=torch.float64)
-            reader = _BatchDataset(self, spec, workers.WorkerProgress(0), is_training)
-            samples = _Transfer.of(self, spec.device)(reader[range(self.num_samples)])
-            self._held[is_training] = InMemorySource(
-                *samples, (), (), has_pixels=False, rounds_doubles=self.rounds_doubles
-            )
-        return self._held[is_training]
+    @cached_property
+    def held(self) -> InMemorySource:
+        """The samples as tensors, without damaged ones."""
+        spec = replace(base.ON_HOST, doubles=torch.float64)
+        reader = _BatchDataset(self, spec, workers.WorkerProgress(0), is_training=False)
+        samples = _Transfer.of(self, spec.device)(reader[range(self.num_samples)])
+        return InMemorySource(*samples, (), (), has_pixels=False, rounds_doubles=self.rounds_doubles)
 
     def subset(self, indices: base.Indices) -> LoaderSource:
         chosen = _Chosen(self.samples, self.name_of, indices)

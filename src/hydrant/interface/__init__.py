@@ -259,9 +259,9 @@ def passed_objects(model: Any, data: Any, task: Any) -> dict[str, Any]:
     """Return the objects that were given, by config group. A pair of data sets becomes a `Data`."""
     if isinstance(data, tuple):
         from hydrant.data import Data, dataset_source
-        from hydrant.data.dataset import numbers
+        from hydrant.data.dataset import shapes
 
         train, val = map(dataset_source, data)
-        data = Data(train, val, **numbers(data[0], None, None))
+        data = Data(train, val, **shapes(data[0], None, None))
     objects = {"model": model, "data": data, "task": task}
     return {group: value for group, value in objects.items() if value is not None}

@@ -157,7 +157,6 @@ def test_a_data_set_that_streams_is_refused(tmp_path: Path) -> None:
         ({"inputs": ["ids", "x"]}, "data.inputs: there is no column 'x'"),
         ({"num_classes": 4}, "data.num_classes: 4 is configured, but the data have 3 classes"),
         ({"path": "pandas"}, "data.path: 'pandas' reads pickles"),
-        ({"target": "text"}, "data.target: column 'text' holds texts; number its classes"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str, saved: str) -> None:

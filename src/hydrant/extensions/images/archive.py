@@ -255,17 +255,15 @@ def mnist(
     if mean is not None and std is not None:
         return data_with({})
 
-    def measured_on(images: Tensor) -> base.Data:
-        return data_with(dict(zip(("mean", "std"), map(list, statistics(images)), strict=True)))
-
     train = data_with({"mean": [0.0], "std": [1.0]}).train
     assert isinstance(train, InMemorySource) and isinstance(train.inputs, Tensor)
     images = train.inputs  # without the validation part
 
-    def measured_on_part(part: base.Indices) -> base.Data:
-        return measured_on(images[torch.as_tensor(part)])
+    def measured_on(part: base.Indices) -> base.Data:
+        measured = statistics(images[torch.as_tensor(part)])
+        return data_with(dict(zip(("mean", "std"), map(list, measured), strict=True)))
 
-    return replace(measured_on(images), with_statistics_of=measured_on_part)
+    return replace(measured_on(range(len(images))), with_statistics_of=measured_on)
 
 
 def cifar(

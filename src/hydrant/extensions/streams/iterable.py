@@ -20,15 +20,7 @@ from hydrant import seeding
 from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, whole_batch, with_tensors
 from hydrant.clock import Steps
 from hydrant.data import Data, Indices, Source, StreamSpec, base, workers
-from hydrant.data.dataset import (
-    as_pair,
-    is_map_style,
-    make_parts,
-    map_style_source,
-    numbers,
-    stack,
-    to_tensor,
-)
+from hydrant.data.dataset import as_pair, is_map_style, make_parts, map_style_source, shapes, stack, to_tensor
 from hydrant.data.in_memory import DeviceStream, InMemorySource, copies_to
 from hydrant.data.loader import Collate, LoaderSource, Transform, collated
 from hydrant.errors import ConfigError, DataError, HydrantError, log, suggestion
@@ -94,7 +86,7 @@ def stream(
     return Data(
         source("data.train", train, num_samples, is_divided=divided),
         evaluated("data.val", val),
-        **numbers(train, input_shape, num_classes),
+        **shapes(train, input_shape, num_classes),
         extra_val={name: evaluated(f"data.extra_val.{name}", items) for name, items in extra_val.items()},
         test=None if test is None else evaluated("data.test", test),
     )
@@ -395,8 +387,6 @@ class IterableStream:
 
 PRELOAD = {"hugging_face": ("datasets",)}
 
-_TEXTS = ("string", "large_string")
-
 
 def hugging_face(
     *,
@@ -444,7 +434,7 @@ def hugging_face(
     }
 
     def source(key: str, split: str) -> LoaderSource:
-        rows = _rows_of(splits[key].items, inputs, target, has_collate=collate is not None)
+        rows = _rows_of(splits[key].items, inputs, target)
         made = map_style_source(f"data.{key}", rows, None, collate, num_workers, damaged)
         return replace(
             made,
@@ -471,16 +461,11 @@ def hugging_face(
     return data if names is None or num_classes is None else base.check_num_classes(data, num_classes)
 
 
-def _rows_of(
-    items: Any, inputs: str | Sequence[str] | None, target: str | None, *, has_collate: bool
-) -> _Rows:
+def _rows_of(items: Any, inputs: str | Sequence[str] | None, target: str | None) -> _Rows:
     """Return the rows of a split with the columns that are inputs and targets.
 
-    Args:
-        has_collate: something else than torch makes their batches.
-
     Raises:
-        ConfigError: it has no such column, or no length; its targets are texts.
+        ConfigError: it has no such column.
     """
     names: list[str] = list(items.column_names or ())
     listed = [inputs] if isinstance(inputs, str) else list(inputs or ())
@@ -490,9 +475,6 @@ def _rows_of(
             raise ConfigError(f"data.{key}", message, remedy=suggestion(unknown[0], names, "Columns"))
     chosen = tuple(listed or (name for name in names if name != target))
     columns = list(dict.fromkeys(chosen if target is None else [*chosen, target]))
-    if target and not has_collate and getattr(items.features[target], "dtype", "") in _TEXTS:
-        remedy = "number its classes by class_encode_column, save_to_disk that copy, or give data.collate"
-        raise ConfigError("data.target", f"column {target!r} holds texts", remedy=remedy)
     images = tuple(name for name in columns if type(items.features[name]).__name__ == "Image")
     numbers = [name for name in columns if name not in images]
     partial = [name for name in numbers if items.data.column(name).null_count]

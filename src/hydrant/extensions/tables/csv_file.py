@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -217,14 +216,8 @@ def _read(path: Path, spelling: Spelling, texts: frozenset[str], mtime_ns: int, 
 
 
 def _rows(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and the cells of each row that is not empty; all have as many cells as the first.
-
-    Spreadsheets may write the delimiter into a line before the names: `sep=;`.
-    """
-    first = file.readline().lstrip("\ufeff")  # a second byte order mark
-    if declared := re.fullmatch(r"sep=(.)\r?\n", first):
-        delimiter, first = declared[1], "\n"
-    rows = csv.reader(itertools.chain([first], file), delimiter=delimiter, skipinitialspace=delimiter != " ")
+    """Yield the line and the cells of each row that is not empty; all have as many cells as the first."""
+    rows = csv.reader(file, delimiter=delimiter, skipinitialspace=delimiter != " ")
     count = None
     for row in filter(None, rows):
         if len(row) != (count := count or len(row)):

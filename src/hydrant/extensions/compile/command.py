@@ -32,7 +32,7 @@ from hydrant.extensions.compile.compiled_task import backend_names, missing_pack
 from hydrant.optimizers.kernels import exceeds_distance
 from hydrant.records import Answer
 from hydrant.sweeps.fork_server.call import ProcessDied, check_num_updates, run_isolated
-from hydrant.terminal.console import emit, notice, tell
+from hydrant.terminal.console import emit, notice, relative, tell
 from hydrant.training.compilation import Incident
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.micro_batch import scratch_trainer
@@ -292,8 +292,7 @@ def _count(things: Sequence[Any], noun: str) -> str:
 def _short(location: str) -> str:
     """Return a location relative to the current folder if it is in it."""
     file, _, line = location.rpartition(":")
-    path = Path(file)
-    return f"{path.relative_to(Path.cwd())}:{line}" if path.is_relative_to(Path.cwd()) else location
+    return f"{relative(Path(file))}:{line}"
 
 
 Config = Mapping[str, Any]

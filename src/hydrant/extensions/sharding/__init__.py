@@ -84,9 +84,7 @@ class Fsdp(Parallel):
             message = f"precision computes in {str(compute_dtype).removeprefix('torch.')}"
             raise ConfigError("parallel.param_dtype", message, remedy="use that, or null")
         if plan.optimizers.leaves_parameters_out or plan.gathers_outputs:
-            message = (
-                "optimizers of single losses or in turns, and losses of a whole batch, need unsharded weights"
-            )
+            message = "optimizers of single losses or in turns, and losses of a batch, need unsharded weights"
             raise ConfigError("parallel", message, remedy="use parallel=ddp")
         blocks = repeated_blocks(task)
         compilation.check_sharded(blocks)

@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -209,20 +208,15 @@ def _added(rows: Sequence[Mapping[str, Any]], records: Sequence[Any]) -> Iterato
     for step, row in enumerate(rows, first):
         values = {key: math.nan if value is None else value for key, value in row.items()}
         values |= {"_step": step, "_timestamp": row["time"], "_runtime": row["time"] - begin}
-        latest |= {key: _summarized(value, latest.get(key)) for key, value in values.items()}
         summary, history = (wandb_internal_pb2.Record() for _ in range(2))  # type: ignore[attr-defined]
         for key, value in values.items():
+            before = latest.get(key)
+            is_dict = isinstance(before, dict)  # of the last value and the best one
+            latest[key] = {n: _KEPT[n](before[n], value) for n in before} if is_dict else value
             summary.summary.update.add(nested_key=[key], value_json=json.dumps(latest[key]))
             history.history.item.add(nested_key=[key], value_json=json.dumps(value))
         history.history.step.num = step
         yield from (summary, history)
-
-
-def _summarized(value: float, before: dict[str, float] | float | None) -> dict[str, float] | float:
-    """Return what the summary holds of a metric after a value: the value, or a dict with the best one too."""
-    if not isinstance(before, dict):
-        return value
-    return {name: _KEPT[name](before[name], value) for name in before}
 
 
 _TEMPORARY = Path("wandb", ".sync")  # holds copies of parts during an upload
@@ -388,7 +382,7 @@ def main(arguments: Sequence[str]) -> int:
     waiting = [folder for folder, result in results.items() if result.state == "waiting"]
     if waiting and not options.dry_run:
         account = _account()
-        for folder, result in _upload_all(waiting, account, options):
+        for folder, result in _upload_all(waiting, account, options.jobs, options.timeout):
             results[folder] = result
             notice(f"{relative(folder)}: {result.state}{f' ({result.detail})' if result.detail else ''}")
     tell(_table(results), Sync({relative(folder): result for folder, result in results.items()}))
@@ -427,11 +421,11 @@ def _account() -> sdk.Account:
 
 
 def _upload_all(
-    folders: Sequence[Path], account: sdk.Account, options: Namespace
+    folders: Sequence[Path], account: sdk.Account, jobs: int, timeout: float
 ) -> Iterator[tuple[Path, UploadResult]]:
     """Upload run folders in threads. Yield each folder with its result as soon as it is done."""
-    with ThreadPoolExecutor(options.jobs, "sync") as threads:
-        futures = {threads.submit(upload, folder, account, options.timeout): folder for folder in folders}
+    with ThreadPoolExecutor(jobs, "sync") as threads:
+        futures = {threads.submit(upload, folder, account, timeout): folder for folder in folders}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()

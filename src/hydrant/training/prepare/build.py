@@ -239,8 +239,7 @@ def _rehearse_rest(
     is_divided = size * trials.world.world_size < max(spec.batch_sizes.values)
     if task.loss_of_batch and is_divided and not task.gathers_outputs:
         message = "divides the batch, but the loss of this task is one of the whole batch (loss_of_batch)"
-        remedy = "give null, and one global_batch_size; or write the methods outputs and assess in place of forward"
-        raise ConfigError("micro_batch_size", message, remedy=remedy)
+        raise ConfigError("micro_batch_size", message, remedy="give null, or write outputs and assess")
     rehearsal.dry_mixing(trials, dry.train_batch, mixing)
 
 

@@ -24,7 +24,7 @@ from benchmarks.figures import Figure
 from benchmarks.statistics import paired
 from benchmarks.turns import in_turn
 from hydrant.config.instantiate import instantiate, instantiate_node
-from hydrant.optimizers.kernels import EagerStep, with_fastest_kernel
+from hydrant.optimizers.kernels import OptimizerStep, with_fastest_kernel
 
 OPTIMIZERS = (
     "sgd", "adam", "adamw", "nadam", "radam", "adamax", "adagrad", "rmsprop", "asgd", "adadelta", "adafactor", "lion",
@@ -62,7 +62,7 @@ def _updates(name: str, num_layers: int, width: int) -> Callable[[], float]:
     torch.manual_seed(0)
     model: nn.Module = instantiate(config, "model")
     parameters = list(model.parameters())
-    step = EagerStep(with_fastest_kernel(instantiate_node(config["optimizer"]))([{"params": parameters}]))
+    step = OptimizerStep(with_fastest_kernel(instantiate_node(config["optimizer"]))([{"params": parameters}]))
     stance = partial(torch.compiler.set_stance, "force_eager") if name == "kron" else contextlib.nullcontext
 
     def block() -> float:

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import fields
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -145,7 +144,8 @@ def _read(name: str) -> str:
 def details(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the most frequent value of each config key, and the others of each run (None: no such key)."""
     configs = [{key: as_text(value) for key, value in run.config.items()} for run in runs]
-    values = {key: [config[key] for config in configs if key in config] for key in sorted({*chain(*configs)})}
+    keys = sorted({key for config in configs for key in config})
+    values = {key: [config[key] for config in configs if key in config] for key in keys}
     common = {key: Counter(texts).most_common(1)[0][0] for key, texts in values.items()}
     differing = [
         {k: config.get(k) for k, text in common.items() if config.get(k) != text} for config in configs

@@ -403,10 +403,7 @@ def judge_target(
     terms = target.value, target.mode, question.sigma, metric.bounds
     tests = {group.name: statistics.beats_target(independent(group.results), *terms) for group in judged}
     tests = dict(sorted(tests.items(), key=lambda item: metric.rank(item[1].mean)))
-    corrected = iter(statistics.holm([test.p for test in tests.values() if test.p is not None]))
-    for name, test in tests.items():
-        if test.p is not None:
-            tests[name] = replace(test, p_holm=min(1.0, num_looks**2 * next(corrected)))
+    tests = dict(zip(tests, statistics.corrected([*tests.values()], num_looks**2), strict=True))
     passed = [name for name, test in tests.items() if _passes(test, question.critical)]
     words = "t-test" if question.sigma is None else f"z-test with sigma {question.sigma:g}"
     verdict = TargetVerdict(str(target), f"one-sided {words}", tests, passed, [])

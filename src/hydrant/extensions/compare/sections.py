@@ -251,8 +251,13 @@ def _groups(c: Comparison) -> Section:
         page_only=[places[title] for title in ("its interval", "p", "without result")],
         dispensable=[places[title] for title in ("median", "best run", "std")],
     )
-    sentences = [*_also_differing(c), *_legend(c)]
-    return Section("groups", "Groups", sentences, [table], has_heading=False)
+    # Settings that belong to the groups, such as the default of an optimizer.
+    settings = differing_settings([group.runs for group in c.groups], c.by)
+    named = first_few(
+        [f"{key} ({', '.join(values)})" for key, values in settings.items()], _MAX_KEYS, " keys"
+    )
+    also = [f"The groups also differ in {named}."] * bool(settings)
+    return Section("groups", "Groups", [*also, *_legend(c)], [table], has_heading=False)
 
 
 def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
@@ -273,13 +278,6 @@ def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
         *difference,
         lacking or "-",
     ]
-
-
-def _also_differing(c: Comparison) -> list[str]:
-    """Return a line about the settings that belong to the groups, such as the default of an optimizer."""
-    settings = differing_settings([group.runs for group in c.groups], c.by)
-    named = [f"{key} ({', '.join(values)})" for key, values in settings.items()]
-    return [f"The groups also differ in {first_few(named, _MAX_KEYS, ' keys')}."] if named else []
 
 
 def _legend(c: Comparison) -> list[str]:

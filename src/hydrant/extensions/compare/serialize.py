@@ -190,15 +190,9 @@ def to_csv(comparison: Comparison) -> str:
     """Return one line per run. Unknown values are empty."""
     c = comparison
     units = list(next(iter(c.times.values()), {}))
-    titles = [
-        "state",
-        "num_updates",
-        "measured_at",
-        c.metric.name,
-        f"best {c.metric.name}",
-        *sections.FIGURES,
-    ]
-    table = [["run", *c.keys, *titles, *(f"{unit} to {c.question.goal}" for unit in units), "error"]]
+    titles = ["state", "num_updates", "measured_at", c.metric.name, f"best {c.metric.name}"]
+    times = [f"{unit} to {c.question.goal}" for unit in units]
+    table = [["run", *c.keys, *titles, *sections.FIGURES, *times, "error"]]
     for run in c.runs:
         row = json_safe(sections.run_to_dict(run, c))
         values = [row[name] for name in ("state", "num_updates", "measured_at", "final", "best")]

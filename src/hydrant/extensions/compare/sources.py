@@ -3,7 +3,6 @@
 import glob
 import os
 import shlex
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,7 +94,8 @@ def same_question(runs: Sequence[Run], by: Sequence[str] = ()) -> tuple[list[Run
     left_out = {run.name: keys for run in runs if (keys := _differing(run, newest, by))}
     if not left_out:
         return list(runs), ""
-    num_of = Counter(", ".join(keys) for keys in left_out.values())
+    reasons = [", ".join(keys) for keys in left_out.values()]
+    num_of = {keys: reasons.count(keys) for keys in reasons}
     reasons = [f"{num} differ{'s' * (num == 1)} in {keys}" for keys, num in num_of.items()]
     text = f"{len(left_out)} of {len(runs)} runs are left out, because they train something else than {newest.name}"
     return [run for run in runs if run.name not in left_out], f"{text}: {'; '.join(reasons)}"

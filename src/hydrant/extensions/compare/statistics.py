@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -156,10 +157,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def corrected(differences: Sequence[Difference], factor: int = 1) -> list[Difference]:
-    """Return the differences with p-values that are corrected for all their tests, each of which counts so often."""
-    ps = iter(holm([gap.p for gap in differences if gap.p is not None]))
-    return [gap if gap.p is None else replace(gap, p_holm=min(1.0, factor * next(ps))) for gap in differences]
+Tested = TypeVar("Tested", "Difference", "TargetTest")
+
+
+def corrected(tests: Sequence[Tested], factor: int = 1) -> list[Tested]:
+    """Return tests with p-values that are corrected for all of them, each of which counts so often."""
+    ps = iter(holm([test.p for test in tests if test.p is not None]))
+    return [test if test.p is None else replace(test, p_holm=min(1.0, factor * next(ps))) for test in tests]
 
 
 NUM_RESAMPLES = 2000

@@ -123,15 +123,6 @@ def test_the_first_sentence_and_a_line_for_each_key_are_in_every_output(
     assert page.locator("#interactions-table tr.best").count() == 1
 
 
-def test_by_asks_for_one_key(sweep: Path, comparing: Compare) -> None:
-    comparison = comparing(sweep, by=["optimizer"])
-    assert comparison.factorial is None
-    results = planted_results().mean(axis=(1, 2))
-    assert comparison.verdict.lead is not None
-    assert comparison.verdict.num_comparisons == 1
-    assert comparison.verdict.lead.p == pytest.approx(stats.ttest_rel(*results).pvalue, rel=1e-3)
-
-
 def test_of_three_values_the_best_must_beat_each_and_changes_are_corrected(tmp_path: Path) -> None:
     """The lead of the second optimizer is 0.1 with the third schedule alone: one of four changes."""
     noise = np.random.default_rng(1)

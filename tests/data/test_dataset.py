@@ -215,12 +215,12 @@ def test_the_classes_of_all_splits_are_those_of_training() -> None:
         read_sets(learned, val=named("cat", "dog", "fish"), extra_val={"night": named("cat", "fish")})
     with pytest.raises(ConfigError, match=r"class 3 of data.test is 'fox', and in training no class"):
         read_sets(learned, val=learned, test=named("cat", "dog", "fish", "fox"))
-    assert read_sets(learned, val=named("cat", "dog"), test=Items((torch.ones(2), 2))).test is not None
+    assert read_sets(learned, val=named("cat", "dog"), test=Items((torch.ones(2), 2))).num_classes == 3
 
 
 TOLD = """
 class Told(list):
-    input_shape, vocab_size, classes = (4,), 3, "abc"
+    input_shape, vocab_size, classes = (4,), 3, ["a"]
 """
 
 
@@ -230,15 +230,13 @@ def test_a_data_set_tells_its_numbers(user_module: UserModule) -> None:
     sets = [f"data.{key}._target_=own_told.Told" for key in ("train", "val")]
     words = ("data=dataset", *sets, "model=mlp", "allow_targets=[own_told]")
     for given, number in (([], 3), (["data.num_classes=5"], 5)):
-        resolved = check(compose([*words, *given]))
-        assert (resolved["model"]["input_shape"], resolved["model"]["num_classes"]) == ([4], number)
+        model = check(compose([*words, *given]))["model"]
+        assert (model["input_shape"], model["num_classes"]) == ([4], number)
     from own_told import Told  # pyright: ignore[reportMissingImports]
 
-    data = read_sets(Told([(1.0, 0)]))
-    assert (data.input_shape, data.num_classes) == ((4,), 3)
-    pictures = Items((1.0, 0))
-    pictures.classes = ["cat", "dog"]
-    assert passed_objects(None, (pictures, pictures), None)["data"].num_classes == 2
+    told = Told([(1.0, 0)])
+    for data in (read_sets(told), passed_objects(None, (told, told), None)["data"]):
+        assert (data.input_shape, data.num_classes) == ((4,), 3)
 
 
 def save(folder: Path, content: Any, name: str = "part.pt") -> str:

@@ -78,15 +78,20 @@ class Compiled(Record):
     graph_breaks: int
     recompiles: int
     seconds: float
+    cold_seconds: float = 0.0  # before the first update
 
 
 class Environment(Record):
     """Where a run was started."""
 
+    python: str | None = None
     torch: str | None = None
+    cuda: str | None = None
     gpu: str | None = None
     world_size: int | None = None
     slurm_job: str | None = None
+    hydrant: str | None = None
+    hydrant_commit: str | None = None
     git_commit: str | None = None
     git_dirty: bool | None = None
 

@@ -24,15 +24,20 @@ EDITS = {
     "extensions/wandb/tracker.py": [('"pruned", ', '"pruned", "joules", ')],
 }
 CODE = """
-import sys
+import json, sys
 from pathlib import Path
+import msgspec
 from hydrant import cli
+from hydrant.records import Summary
 from docs.tables import with_tables
 assert cli.main(["train", "name=run", "tracker=local", "model.hidden=[4]", "duration=2"]) == 0
 assert cli.main(["compare", "outputs/run", "--details", "--json"]) == 0
 assert cli.main(["compare", "outputs/run"]) == 0
 print(with_tables("", Path("run-folder.md")))
 summary = Path("outputs/run/summary.json")
+written = json.loads(summary.read_text())
+recorded = msgspec.to_builtins(msgspec.convert(written, Summary))  # without fields that the records lack
+assert {key: recorded.get(key) for key in written} == written
 summary.write_text(summary.read_text().replace("12.5", '"many"'))
 assert cli.main(["status", "outputs/run"]) == 0
 """

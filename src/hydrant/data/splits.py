@@ -152,7 +152,7 @@ _CHANGED = {
 
 @dataclass(frozen=True)
 class DataIdentity:
-    """What the data of a run are. Checkpoints hold the fields by these names; one that lacks a field leaves it empty.
+    """What the data of a run are. Checkpoints hold the fields by these names.
 
     Args:
         class_names: the names of the classes; None: there are none.

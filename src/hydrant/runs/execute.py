@@ -404,7 +404,7 @@ class Session:
             log.info("matrices are orthogonalised in float32%s", reason)
 
     def _finish(self, result: RunResult) -> RunResult:
-        """Write the results, the plots and the end of the tracker, however the run ended."""
+        """Write the results and the reports, and end the trackers, however the run ended."""
         if result.message:
             log.debug("%s", result.message)
         try:

@@ -164,7 +164,7 @@ class Plan:
 
 @dataclass
 class TrainState:
-    """What changes during a run and is not a function of `num_updates`. Every checkpoint holds it."""
+    """Plain values that change during a run. Every checkpoint holds them, beside the states of other objects."""
 
     num_updates: Count = 0  # completed updates
     num_skipped: Count = 0  # updates that were tried but not applied, because a gradient was not finite

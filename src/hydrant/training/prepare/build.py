@@ -1,8 +1,8 @@
 """Config -> `Plan` -> `Trainer`.
 
 `prepare` builds and checks everything that needs no device, so a config that cannot run is rejected before anything
-starts. `build` moves the task to its device and dtype, compiles it in place, wraps it for the ranks, and then makes
-the optimizers and the stream of batches. docs/architecture.md explains the order.
+starts. `build` moves the task to its device, compiles it in place, wraps it for the ranks, and then makes the
+optimizers and the stream of batches. docs/architecture.md explains the order.
 """
 
 import dataclasses

@@ -17,10 +17,10 @@ from hydrant.training import loop
 PACKAGE = str(Path(hydrant.__file__).parent)
 
 BUDGET = {
-    "training": 31,  # the loop 9, phases 5, stop, ranks, forward and backward 9, step 3, metrics 3, nothing to do 2
+    "training": 32,  # the loop 9, micro-batch, phases 5, stop, ranks, forward and backward 9, step 3, metrics 3, idle 2
     "schedules": 3,  # the frame, the curve, and its progress
     "optimizers": 9,  # lr is written 3, no average 1, the step 2, the fused kernel 3
-    "data": 4,  # the stream, entered twice for its one batch, the batch's position, no mixing
+    "data": 3,  # the stream, entered twice for its one batch, the batch's position
     "clock": 4,  # what is due, the size of the batch twice, its position
     "seeding": 3,  # of the micro-batch
     "tasks": 9,  # classification: checks 2, loss 2, measurements 3, around them 2

@@ -189,12 +189,8 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
     trainer.enter("data_wait")
     for micro_step, batch in enumerate(trainer.stream.micro_batches(num_updates)):
         is_last = micro_step == num_micro_steps - 1
-        micro_batch_idx = micro_step * world.world_size + world.rank
-        batch = plan.mixing(batch, spec.seed, num_updates, micro_batch_idx)
-        if trainer.carried:
-            cast("Any", trainer.task).carried = trainer.carried[micro_step]
+        batch = trainer.begin_micro_step(batch, micro_step)
         trainer.enter("forward")
-        seeding.seed_micro_step(spec.seed, num_updates, micro_batch_idx, world.device)
         with parallel.gradient_sync(trainer.trained, is_last):  # the ranks reduce once per update
             outcome = whole.part(batch, micro_step) if whole else trainer.forward(trainer.trained, batch)
             trainer.enter("backward")
@@ -237,11 +233,7 @@ class WholeBatch:
         trainer.enter("forward")
         with kept_buffers(task):
             for micro_step, batch in enumerate(trainer.stream.micro_batches(num_updates)):
-                micro_batch_idx = micro_step * world.world_size + world.rank
-                batch = plan.mixing(batch, spec.seed, num_updates, micro_batch_idx)
-                if trainer.carried:
-                    task.carried = trainer.carried[micro_step]
-                seeding.seed_micro_step(spec.seed, num_updates, micro_batch_idx, world.device)
+                batch = trainer.begin_micro_step(batch, micro_step)
                 parts.append((map_tensors(Tensor.detach, self._forward(batch)), batch.targets))
         of_ranks = plan.parallel.all_gather(parts)
         of_ranks[world.rank] = parts

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from hydrant import seeding
 from hydrant.batch import Batch, Tensors
 from hydrant.clock import Clock, Interval, Intervals
 from hydrant.data import Data, Stream, StreamSpec
@@ -224,6 +225,7 @@ class Trainer:
         """The weight of a micro-batch with the usual number of targets, shape ()."""
         self.buffers = RankBuffers(self.task, self.plan.world.rank, self.plan.world.world_size)
         self._kept_batches = dict[str, LoaderBatches]()
+        self._mixes = bool(self.plan.mixing)
         self.phase_observers = [o for o in (self.plan.profiler, self.watchdog) if o.is_on]
 
     @property
@@ -241,6 +243,17 @@ class Trainer:
         plan, num_updates = self.plan, self.state.num_updates
         batch = next(iter(self.stream.micro_batches(num_updates)))
         return plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
+
+    def begin_micro_step(self, batch: Batch, micro_step: int) -> Batch:
+        """Return a micro-batch of this rank mixed; give the task what it carries, and torch the seed."""
+        plan, world = self.plan, self.plan.world
+        position = plan.spec.seed, self.state.num_updates, micro_step * world.world_size + world.rank
+        if self._mixes:
+            batch = plan.mixing(batch, *position)
+        if self.carried:
+            cast("Any", self.task).carried = self.carried[micro_step]
+        seeding.seed_micro_step(*position, world.device)
+        return batch
 
     def first_non_finite(self) -> str | None:
         """Return the first mean since the last log point that is NaN or infinite on this rank; synchronises."""

@@ -426,7 +426,8 @@ def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
         return hint.removesuffix(".")
     if len(options) > _MAX_LISTED:
         return f"{hint} There are {len(options)} {noun.lower()}"
-    return f"{hint} {noun}: {', '.join(map(quoted, options))}"
+    joint = " " if noun.endswith((" has", " have")) else ": "
+    return f"{hint} {noun}{joint}{', '.join(map(quoted, options))}"
 
 
 def near_folders(path: Path, is_meant: Callable[[Path], bool] = Path.is_dir) -> str:

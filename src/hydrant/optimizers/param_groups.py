@@ -156,7 +156,7 @@ def check_fields(groups: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any
         for field in group.keys() - {"params", "name", "pattern"} - defaults.keys():
             key = _KEY if group["pattern"] is None else f"{_KEY}.patterns.{group['pattern']}.{field}"
             known = [name for name in defaults if not name.startswith("_")]
-            options = suggestion(field, known, "It has").replace("It has:", "It has")
+            options = suggestion(field, known, "It has")
             message = f"{optimizer} has no {field!r} for the group {group['name']}"
             raise ConfigError(key, message, remedy=options)
 

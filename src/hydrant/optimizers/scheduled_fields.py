@@ -87,7 +87,7 @@ class FieldSchedules:
             else:
                 kind, arguments = type(optimizer).__name__, arguments_of(optimizer)
                 known = {f for n in chosen for f in numbers[n] if f.partition(".")[0] in arguments}
-            remedy = suggestion(wanted, known, "It has").replace("It has:", "It has")
+            remedy = suggestion(wanted, known, "It has")
             raise ConfigError(schedule_key, f"{kind} has no number {wanted!r} to schedule", remedy=remedy)
         for n in chosen:
             for field, (ratio, base) in written[n].items():

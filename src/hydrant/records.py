@@ -245,7 +245,7 @@ class Manifest(Record):
     rows: dict[str, Count] = {}
 
 
-class Command(Record):
+class SweepProcess(Record):
     """The process of a sweep: its number, and its `this_machine()`."""
 
     pid: int
@@ -285,7 +285,7 @@ class SweepPlan(Record):
 
     began: float
     jobs: list[PlannedJob]
-    commands: list[Command] = []
+    commands: list[SweepProcess] = []
     machine: str = ""
     host: str = ""
     wall_seconds: Amount = 0.0

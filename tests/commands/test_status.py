@@ -14,7 +14,7 @@ from run_states import sweep_in_all_states
 from hydrant import cli
 from hydrant.runs.lock import exclusive, shared
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.sweep import Sweep
+from hydrant.sweeps.sweep import RunningSweep
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_the_newest_folders_are_named_if_none_is_given(
 def test_a_sweep_that_is_stopped_says_what_is_left(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (sweep / "killed" / "summary.json").write_text('{"status": "preempted", "num_updates": 20}')
     jobs = {sweep / job.run: job.overrides for job in usable_plan(sweep)[0].jobs}
-    stopped = Sweep(sweep)
+    stopped = RunningSweep(sweep)
     with stopped.active(jobs):
         pass
     stopped.answer.stop_status = 143

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.groups import DURATIONS, GROUPS, Best, TrainConfig, conf_dir, group_options
+from hydrant.config.groups import DURATIONS, GROUPS, BestMetric, TrainConfig, conf_dir, group_options
 from hydrant.files.plain_values import accepts
 from hydrant.safety.targets import locate, targets_of
 
@@ -89,7 +89,7 @@ def test_train_yaml_and_the_schema_have_the_same_keys() -> None:
     chosen = {name for default in plain["defaults"] if isinstance(default, dict) for name in default}
     keys = (set(plain) - {"defaults", "hydra"}) | {name for name in chosen if name in GROUPS}
     assert keys == set(TrainConfig.__dataclass_fields__)
-    assert set(plain["best"]) == set(Best.__dataclass_fields__)
+    assert set(plain["best"]) == set(BestMetric.__dataclass_fields__)
     assert {*DURATIONS, *GROUPS} <= keys
 
 

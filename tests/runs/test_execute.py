@@ -15,7 +15,7 @@ from training_runs import DIGITS, Train, UserModule, interrupt_at
 
 from hydrant import cli
 from hydrant.runs import execute, reporter
-from hydrant.runs.record import Record
+from hydrant.runs.record import RunRecord
 from hydrant.trackers import NullTracker
 
 
@@ -208,14 +208,14 @@ def test_a_run_whose_reports_cannot_be_written_is_completed_by_the_next_start(
 def test_a_run_whose_last_status_cannot_be_written_fails(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    update_summary = Record.update_summary
+    update_summary = RunRecord.update_summary
 
-    def full(self: Record, **fields: Any) -> None:
+    def full(self: RunRecord, **fields: Any) -> None:
         if fields.get("status") == "finished":
             raise OSError(28, "No space left on device")
         update_summary(self, **fields)
 
-    monkeypatch.setattr(Record, "update_summary", full)
+    monkeypatch.setattr(RunRecord, "update_summary", full)
     folder = train(*DIGITS, "duration=4", status=1)
     assert capsys.readouterr().err == "error: OSError: [Errno 28] No space left on device\n"
     assert (summary(folder)["status"], summary(folder)["num_updates"]) == ("failed", 4)

@@ -28,7 +28,7 @@ from hydrant.runs.lock import (
     shared,
     wait_until_free,
 )
-from hydrant.sweeps.sweep import Sweep
+from hydrant.sweeps.sweep import RunningSweep
 
 
 def test_a_fork_does_not_hold_the_run_folder(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_what_is_not_locked_for_want_of_locks_is_named_once(
     for _ in range(2):
         with exclusive(workdir / "runs" / "a"), exclusive(workdir / "runs" / "b"):
             pass
-        with Sweep(workdir).active({}):
+        with RunningSweep(workdir).active({}):
             pass
     assert capfd.readouterr().err.splitlines() == [
         f"{workdir}/runs is not locked (the file system has no locks): only leases keep other processes out",

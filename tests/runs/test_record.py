@@ -11,7 +11,7 @@ import pytest
 from hydrant.errors import RecordError
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
-from hydrant.runs.record import History, JsonLines, Record, read_rows
+from hydrant.runs.record import History, JsonLines, RunRecord, read_rows
 
 
 def write_rows(file: Path, *updates: int, tail: bytes = b"") -> None:
@@ -62,7 +62,7 @@ def test_rows_and_the_names_of_their_files_are_flushed_to_disk(
     folder = tmp_path / "outputs" / "run"
     (folder / ".hydra").mkdir(parents=True)
     with exclusive(folder):
-        record = Record(folder, History(RunFolder(folder)))
+        record = RunRecord(folder, History(RunFolder(folder)))
         record.metrics.append({"num_updates": 1})
         # Without histograms, the number is 0, also if a kill has left an empty file.
         assert record.num_rows() == {"metrics.jsonl": 1, "histograms.jsonl": 0}

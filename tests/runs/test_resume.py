@@ -24,7 +24,7 @@ from hydrant.config.flat import key_tables
 from hydrant.errors import ConfigError, RecordError
 from hydrant.runs.execute import continued_state
 from hydrant.runs.folder import REPLACED, RunFolder
-from hydrant.runs.record import Record
+from hydrant.runs.record import RunRecord
 from hydrant.runs.resume import Start, changed_keys, starting_point
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import MANIFEST, write_text
@@ -249,13 +249,13 @@ def test_a_run_that_was_killed_while_it_opened_its_record_starts_again(
 ) -> None:
     folder = workdir / "outputs" / "killed"
 
-    def open_record(*arguments: Any) -> Record:
-        record = Record(*arguments)
+    def open_record(*arguments: Any) -> RunRecord:
+        record = RunRecord(*arguments)
         shutil.copytree(folder, workdir / "left")  # what a kill leaves here
         return record
 
     with monkeypatch.context() as patch:
-        patch.setattr("hydrant.runs.reporter.Record", open_record)
+        patch.setattr("hydrant.runs.reporter.RunRecord", open_record)
         train(*SHORT, name="killed")
     shutil.rmtree(folder)
     (workdir / "left").rename(folder)

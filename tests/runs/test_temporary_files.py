@@ -8,7 +8,7 @@ from training_runs import DIGITS, Train
 
 from hydrant.runs.folder import SWEEP_LOCK, SWEEP_TABLE
 from hydrant.sweeps.plan import SweepFiles
-from hydrant.sweeps.sweep import Sweep
+from hydrant.sweeps.sweep import RunningSweep
 
 
 def test_a_run_replaces_the_temporary_files_of_a_killed_one_and_nothing_else(
@@ -29,7 +29,7 @@ def test_commands_at_work_in_one_sweep_write_its_files_in_turn(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / ".sweep.json.tmp").write_text("{")
-    with Sweep(tmp_path).active({}), ThreadPoolExecutor(4) as threads:
+    with RunningSweep(tmp_path).active({}), ThreadPoolExecutor(4) as threads:
         for _ in range(100):
             threads.submit(SweepFiles(tmp_path).write_table, [])
     assert capfd.readouterr().err == ""

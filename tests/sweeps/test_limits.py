@@ -17,7 +17,7 @@ from hydrant.runs.lock import shared
 from hydrant.sweeps.fork_server.call import SignalForwarding
 from hydrant.sweeps.grid import GridSweeper
 from hydrant.sweeps.plan import SweepFiles, usable_plan
-from hydrant.sweeps.sweep import Sweep
+from hydrant.sweeps.sweep import RunningSweep
 
 TINY = ("tracker=local", "model.hidden=[4]", "limit_val_samples=32", "eval_every=null")
 
@@ -58,7 +58,7 @@ class Counted(SweepFiles):
 
 
 def use_seconds(folder: str, damage: str = "") -> None:
-    sweep, files = Sweep(Path(folder)), Counted(Path(folder))
+    sweep, files = RunningSweep(Path(folder)), Counted(Path(folder))
     sweep.files = files
     with sweep.active({}):
         for second in range(1, 101):
@@ -93,7 +93,7 @@ def test_two_sweeps_at_once_in_one_folder_plan_the_jobs_of_both(
     """A sweep whose command has ended plans nothing any more."""
     monkeypatch.setattr(GridSweeper, "_run_batch", lambda self, *batch: "")
     monkeypatch.setattr(GridSweeper, "_find_faults", lambda self, jobs: [])
-    other = Sweep(folder := Path("multirun/sweep"))
+    other = RunningSweep(folder := Path("multirun/sweep"))
 
     def plan(*words: str) -> list[str]:
         assert cli.main(["train", "-m", "name=sweep", *TINY, *words]) == 0
@@ -121,7 +121,7 @@ def test_max_seconds_lets_the_jobs_save_and_starts_no_other(sweep: Sweeping) -> 
 
 def test_a_limit_that_is_over_stops_at_once_and_one_that_is_not_does_nothing() -> None:
     for seconds, signum in ((0.0, signal.SIGTERM), (3600.0, None), (None, None)):
-        limited, signals = Sweep(Path()), SignalForwarding()
+        limited, signals = RunningSweep(Path()), SignalForwarding()
         limited.rules.max_seconds = seconds
         with limited.limited(signals):
             for _ in range(500 if signum else 1):
@@ -137,11 +137,11 @@ def test_a_failure_counts_although_the_clock_is_set_back(
     """What the failed job writes is older than the start of its sweep then; durations are of another clock."""
     now = time.time
     monkeypatch.setattr("time.time", lambda: now() + 1e6)
-    limited = Sweep(Path("multirun/sweep"))
+    limited = RunningSweep(Path("multirun/sweep"))
     limited.rules.max_seconds = 3600.0
     grid = ("train", "-m", "name=sweep", *TINY, "seed=0", "duration=1", "optimizer=sgd", "optimizer.lr=1e30")
     with monkeypatch.context() as begun:
-        begun.setattr("hydrant.sweeps.sweep.Sweep", lambda _: limited)
+        begun.setattr("hydrant.sweeps.sweep.RunningSweep", lambda _: limited)
         begun.setattr("time.time", now)
         assert cli.main(grid) == 1
     assert 0 < limited.files.wall_seconds < 600

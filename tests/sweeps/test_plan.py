@@ -9,14 +9,14 @@ from hydrant.errors import ConfigError
 from hydrant.records import SweepPlan
 from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN, SWEEP_TABLE
 from hydrant.sweeps.plan import SweepFiles, write_plan
-from hydrant.sweeps.sweep import Sweep
+from hydrant.sweeps.sweep import RunningSweep
 
 
 @pytest.mark.parametrize("name", REPLACED_BY_SWEEP)
 def test_a_sweep_replaces_no_file_of_the_user(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text('{"mine": 1}')
     message = f"{name} is of no sweep, and this sweep would replace it; move it"
-    with pytest.raises(ConfigError, match=message), Sweep(tmp_path).active({}):
+    with pytest.raises(ConfigError, match=message), RunningSweep(tmp_path).active({}):
         pass
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, '{"mine": 1}')]
 

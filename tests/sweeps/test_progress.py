@@ -10,7 +10,7 @@ from hydrant.records import PlannedJob, SweepPlan
 from hydrant.runs import lock
 from hydrant.runs.lock import shared, this_machine
 from hydrant.sweeps.plan import sweep_progress, usable_plan, write_plan
-from hydrant.sweeps.sweep import Sweep
+from hydrant.sweeps.sweep import RunningSweep
 
 
 @pytest.fixture
@@ -101,6 +101,6 @@ def test_a_job_stays_queued_if_its_command_may_be_in_another_container(
 
 
 def test_a_sweep_names_itself_as_the_command_of_its_jobs(tmp_path: Path) -> None:
-    with shared(tmp_path), Sweep(tmp_path).active({tmp_path / "job": ["seed=0"]}):
+    with shared(tmp_path), RunningSweep(tmp_path).active({tmp_path / "job": ["seed=0"]}):
         [job] = usable_plan(tmp_path)[0].jobs
     assert (job.pid, job.machine) == (os.getpid(), this_machine())

@@ -103,9 +103,9 @@ def _execute(job: Job, logs: Any) -> RunResult:
 def _run_sweep(config: DictConfig, composer: Composer) -> int:
     """Run the jobs of a sweep and return the exit status."""
     from hydrant.sweeps.grid import Context, sweeper_of
-    from hydrant.sweeps.sweep import Sweep
+    from hydrant.sweeps.sweep import RunningSweep
 
-    sweep = Sweep(sweep_folder(config))
+    sweep = RunningSweep(sweep_folder(config))
     with _filling(sweep.folder, "hydra.sweep.dir"), sweep.command():
         sweeper_of(Context(config, JobComposer(composer, config), sweep)).run()
     return sweep.close()

@@ -252,7 +252,7 @@ def not_passed(class_names: Mapping[str, str]) -> ConfigError:
 
 
 @dataclass(frozen=True)
-class Best:
+class BestMetric:
     """The evaluation metric that decides which checkpoint is the best."""
 
     metric: str
@@ -311,7 +311,7 @@ class TrainConfig(OptimizerSettings):
     keep_last: PositiveInt
     keep_best: PositiveInt
     keep_every: Any
-    best: Best
+    best: BestMetric
     patience: PositiveInt | None
     test_at_end: bool
     optimizers: dict[str, Any]

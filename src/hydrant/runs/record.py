@@ -175,7 +175,7 @@ class JsonLines:
         self._file.close()
 
 
-class Record:
+class RunRecord:
     """Writes `metrics.jsonl`, a line per log point, and `summary.json`, replaced as a whole at every change.
 
     The first histograms create `histograms.jsonl`. NaN and infinity are written as `null`, because JSON has neither.

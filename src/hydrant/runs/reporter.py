@@ -26,7 +26,7 @@ from hydrant.runs import folder as run_folder
 from hydrant.runs.job import Job, RunResult, identify, write_records
 from hydrant.runs.lock import check_held
 from hydrant.runs.log_setup import seconds_of_call
-from hydrant.runs.record import History, Record, last_values, read_metrics, typical_value
+from hydrant.runs.record import History, RunRecord, last_values, read_metrics, typical_value
 from hydrant.runs.resume import stretches_of
 from hydrant.terminal.console import Progress, format_duration, log_fields, relative, show_activity
 from hydrant.terminal.text import format_metric, number
@@ -86,7 +86,7 @@ class RunReporter(RunLogger, Rows):
             begun = {"status": run_folder.RunStatus.RUNNING, "num_updates": history.num_updates}
             if not (job.folder / run_folder.CONFIG).exists():
                 write_records(job)  # first: a start after a kill tells by it that a run wrote the other files
-            self._record = Record(job.folder, history)
+            self._record = RunRecord(job.folder, history)
             if stretches != (self.summary.get("stretches") or []):
                 # Before another config.yaml, so that a kill between the two loses nothing of what has trained the run.
                 self._record.update_summary(**begun, stretches=stretches)

@@ -24,7 +24,7 @@ from hydrant.runs.lock import is_in_use, shared
 from hydrant.sweeps import plan, preflight
 from hydrant.sweeps.executors.base import SweepJob, executor_of
 from hydrant.sweeps.fork_server.call import start_server
-from hydrant.sweeps.sweep import Sweep
+from hydrant.sweeps.sweep import RunningSweep
 from hydrant.terminal.console import relative, say, show_activity
 
 
@@ -34,7 +34,7 @@ class Context:
 
     config: DictConfig  # of the sweep, with the node `hydra`
     composer: JobComposer
-    sweep: Sweep
+    sweep: RunningSweep
 
 
 _KEY = "hydra.sweeper"

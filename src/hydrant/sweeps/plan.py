@@ -23,7 +23,7 @@ from hydrant.errors import ConfigError, RecordError
 from hydrant.files.on_disk import as_csv, locked, open_regular, replace_file, write_json
 from hydrant.files.read_file import read_json
 from hydrant.files.redaction import redacted
-from hydrant.records import Command, PlannedJob, RunProgress, SweepPlan
+from hydrant.records import PlannedJob, RunProgress, SweepPlan, SweepProcess
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
 from hydrant.runs.lock import is_held, is_in_use, locking_process, locks, note_no_lock, shared, this_machine
@@ -62,7 +62,7 @@ def write_plan(sweep: Path, plan: SweepPlan) -> None:
         )
         for job in plan.jobs
     ]
-    this_command = Command(os.getpid(), here)
+    this_command = SweepProcess(os.getpid(), here)
     commands = [*(command for command in plan.commands if command != this_command), this_command]
     plan = replace(plan, jobs=jobs, commands=commands, machine=here, host=platform.node())
     write_json(sweep / run_folder.SWEEP_PLAN, to_builtins(plan))

@@ -1,4 +1,4 @@
-"""`Sweep`: runs the jobs of a sweep, each in a process of its own, and says what came of them."""
+"""`RunningSweep`: runs the jobs of a sweep, each in a process of its own, and says what came of them."""
 
 import shlex
 import signal
@@ -41,7 +41,7 @@ class Rules:
 
 
 @dataclass
-class Answer:
+class Conclusion:
     """What a sweep has come to, beside its runs."""
 
     result: dict[str, Any] = field(default_factory=dict[str, Any])  # of a search or a study, for `--json`
@@ -52,7 +52,7 @@ class Answer:
     failure: HydrantError | None = None  # of its command
 
 
-class Sweep:
+class RunningSweep:
     """The sweep that one `--multirun` command runs in this process.
 
     Args:
@@ -60,7 +60,7 @@ class Sweep:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.rules, self.answer = folder, Rules(), Answer()
+        self.folder, self.rules, self.answer = folder, Rules(), Conclusion()
         self.files = plan.SweepFiles(folder)
         self._live = entry_points("hydrant.progress").get("table") if is_terminal(sys.stdout) else None
         self.has_run = False

@@ -15,7 +15,7 @@ class Holding(nn.Module):
         super().__init__()
         self.kind, self.reads, self.linear, self.dropout = kind, reads, nn.Linear(3, 2), nn.Dropout(0.5)
         self.norm = nn.BatchNorm1d(2)
-        self.count, self.ratio = 0, 1.0
+        self.count, self.ratio, self.is_begun = 0, 1.0, False
         self.queue, self.never = torch.zeros(2), torch.tensor(float("nan"))
         self.cache: Tensor | None = None
         self.register_buffer("lost", torch.zeros(()), persistent=False)
@@ -49,6 +49,10 @@ class Holding(nn.Module):
                 read = self.aux = self.kept / 2
             case "output":
                 self.aux, self.last = mean.sum(), outputs
+            case "flag" | "flag of a cache":
+                if not self.is_begun and self.kind == "flag":
+                    self.linear.weight.data = 2 * self.linear.weight.data
+                self.is_begun = True
             case _:
                 pass
         return Outcome({"loss": outputs.mean() + read.sum() * self.reads}, {}, outputs, 2)
@@ -68,6 +72,8 @@ class Saving(Holding):
         (Holding("number"), "inner.count", ""),
         (Holding("number", reads=False), "", ""),
         (Holding("fraction"), "inner.ratio", ""),
+        (Holding("flag"), "inner.is_begun", ""),
+        (Holding("flag of a cache"), "", ""),
         (Holding("tensor"), "inner.queue", ""),
         (Holding("tensor", reads=False), "", ""),
         (Holding("buffer"), "inner.lost", "inner.lost"),

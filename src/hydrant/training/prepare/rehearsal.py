@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.nn.parameter import is_lazy
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
@@ -177,9 +178,10 @@ def written_buffers(task: nn.Module, forward: Callable[[], tuple[T, Outcome]]) -
     changes, without the statistics of batch norms.
 
     Warn if the loss of another pass depends on numbers, tensors and buffers that the first one changes and that no
-    checkpoint holds. It has the same samples, random numbers and saved buffers.
+    checkpoint holds. It has the same samples, random numbers and saved buffers. Warn also if the first one, beside such
+    a change, writes weights, as a layer does that takes its first ones from the samples.
     """
-    buffers = _copies(dict(task.named_buffers()))
+    buffers, weights = _copies(dict(task.named_buffers())), _first_numbers(task)
     kept, saved = _not_saved(task), task.state_dict().keys()
     seeding.seed_process(0)
     first, outcome = forward()
@@ -189,7 +191,9 @@ def written_buffers(task: nn.Module, forward: Callable[[], tuple[T, Outcome]]) -
             owner, _, own_name = name.rpartition(".")
             setattr(task.get_submodule(owner), own_name, buffers[name])
         seeding.seed_process(0)
-        if not are_equal(outcome.total_loss(), forward()[1].total_loss()):
+        now = _first_numbers(task)
+        writes_weights = any(not are_equal(value, now[name]) for name, value in weights.items())
+        if writes_weights or not are_equal(outcome.total_loss(), forward()[1].total_loss()):
             log.warning(
                 "model: training changes %s, which no checkpoint holds: a run that continues, and evaluate, predict "
                 "and export, begin with the first value; make it a buffer (register_buffer)",
@@ -209,11 +213,17 @@ def _not_saved(task: nn.Module) -> _Numbers:
     return _copies(values)
 
 
+def _first_numbers(task: nn.Module) -> _Numbers:
+    """Return the first number of each weight, which a forward pass that writes the weight changes."""
+    made = [(name, weight) for name, weight in task.named_parameters() if not is_lazy(weight)]
+    return _copies({name: weight.detach().flatten()[:1] for name, weight in made if not weight.is_sparse})
+
+
 def _copies(values: Mapping[str, Any]) -> _Numbers:
     """Return the numbers and tensors that can be compared, copied."""
     numbers = _Numbers()
     for name, value in values.items():
-        if type(value) in (int, float):
+        if type(value) in (bool, int, float):
             numbers[name] = torch.tensor(value, dtype=torch.float64)
         elif isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta:
             numbers[name] = value.detach().clone()

@@ -27,7 +27,7 @@ from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.checkpoint.storage import split
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.micro_batch import prepare_at_least, scratch_trainer
-from hydrant.training.train_state import checkpoint_content
+from hydrant.training.saved_run import checkpoint_content
 
 LARGE = ("data=digits", "model=mlp", "tracker=local", "optimizer.fused=true", "global_batch_size=8")
 SMALL = {"model": "resnet10t", "image_size": 32, "batch_size": 16}

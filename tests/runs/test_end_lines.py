@@ -12,8 +12,7 @@ from hydrant.config.compose import compose
 from hydrant.optimizers.kernels import arguments_of
 from hydrant.runs.reporter import end_lines, is_shown, result_text, training_seconds
 from hydrant.training.prepare.build import prepare
-from hydrant.training.train_state import TrainState
-from hydrant.training.trainer import Plan
+from hydrant.training.trainer import Plan, TrainState
 
 
 def planned(*words: str) -> Plan:

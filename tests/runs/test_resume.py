@@ -30,7 +30,7 @@ from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import MANIFEST, write_text
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import Weights
-from hydrant.training.train_state import saved_identity
+from hydrant.training.saved_run import saved_identity
 from hydrant.training.trainer import EarlyStopping
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=2",

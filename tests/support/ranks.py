@@ -31,7 +31,7 @@ from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.distributed.world import World
 from hydrant.training.hooks import Hooks
 from hydrant.training.metrics import Meter
-from hydrant.training.train_state import checkpoint_content, restore
+from hydrant.training.saved_run import checkpoint_content, restore
 from hydrant.training.trainer import TrainState
 from hydrant.training.update import OptimizerEntry, Optimizers
 

@@ -185,7 +185,7 @@ class Run:
         with self.saved("last") as saved:
             from hydrant.training.checkpoint.storage import SavedCheckpoint
             from hydrant.training.prepare.micro_batch import scratch_trainer
-            from hydrant.training.train_state import restore, saved_state
+            from hydrant.training.saved_run import restore, saved_state
 
             content = SavedCheckpoint(saved.checkpoint)
             with scratch_trainer(saved.plan, saved_state(content)) as trainer:

@@ -28,7 +28,7 @@ from hydrant.tasks.base import explain_unknown_class
 from hydrant.terminal.console import relative, say, say_fields, show_activity
 from hydrant.terminal.text import format_metric
 from hydrant.trackers import trackers_warmed_up
-from hydrant.training import train_state
+from hydrant.training import saved_run
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.checkpoint.storage import SavedCheckpoint
@@ -129,7 +129,7 @@ def keep_micro_batch_size(config: Mapping[str, Any], start: resume.Start, world:
     sizes = config["global_batch_size"]
     if config["micro_batch_size"] is not None or start.checkpoint is None or sizes == "all":
         return config
-    size = train_state.saved_state(start.checkpoint).micro_batch_size
+    size = saved_run.saved_state(start.checkpoint).micro_batch_size
     shared = math.gcd(*(sizes.values() if isinstance(sizes, Mapping) else [sizes]))
     of_rank = shared // world.world_size
     is_changed = any(key.startswith(("micro_batch_size", "global_batch_size")) for key in start.changes)
@@ -144,7 +144,7 @@ def prepare_timed(config: Mapping[str, Any], start: resume.Start) -> Plan:
 
     A run that continues keeps the times from its beginning, so that its horizon and its schedules stay the same.
     """
-    saved = {} if start.checkpoint is None else train_state.saved_state(start.checkpoint).update_seconds
+    saved = {} if start.checkpoint is None else saved_run.saved_state(start.checkpoint).update_seconds
     known = {int(size): seconds for size, seconds in saved.items()}
     plan = prepare(config, update_seconds=known)
     if not (sizes := plan.clock.unmeasured_sizes):
@@ -167,7 +167,7 @@ def prepare_start(plan: Plan, start: resume.Start) -> None:
         start.weights.load(plan.task.model, "init_from", strict=config["init_strict"])
         log.info("weights from %s", start.weights)
         if (checkpoint := start.weights.checkpoint) is not None:
-            train_state.take_trained_outside_model(plan.task, SavedCheckpoint(checkpoint))
+            saved_run.take_trained_outside_model(plan.task, SavedCheckpoint(checkpoint))
     if start.checkpoint is not None:
         if misfits := describe_misfits(start.checkpoint.path, plan.task.model):
             message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
@@ -175,14 +175,14 @@ def prepare_start(plan: Plan, start: resume.Start) -> None:
         state = continued_state(plan, start, start.checkpoint)
         if resume.is_for_training(start.changes) and not has_updates_left(plan, state):
             raise resume.no_update_left(start.run, start.changes)
-        train_state.check_optimizers(start.checkpoint, plan.task, plan.optimizers)
-        train_state.check_ranks(plan.data.train, start.checkpoint, plan.world.world_size)
-        saved = train_state.saved_identity(start.checkpoint)
+        saved_run.check_optimizers(start.checkpoint, plan.task, plan.optimizers)
+        saved_run.check_ranks(plan.data.train, start.checkpoint, plan.world.world_size)
+        saved = saved_run.saved_identity(start.checkpoint)
         saved.check_unchanged(plan.identity, is_strict=config["resume_strict"])
         old_batch_size = resume.saved_config(start.run, "resume")["global_batch_size"]
         # After the samples, on whose number the sizes may depend.
-        train_state.check_batch_sizes(start.checkpoint, old_batch_size, plan.clock)
-    train_state.check_stream(plan.data.train, is_continued=start.checkpoint is not None)
+        saved_run.check_batch_sizes(start.checkpoint, old_batch_size, plan.clock)
+    saved_run.check_stream(plan.data.train, is_continued=start.checkpoint is not None)
 
 
 def has_updates_left(plan: Plan, state: TrainState) -> bool:
@@ -214,11 +214,11 @@ def continued_state(plan: Plan, start: resume.Start, checkpoint: SavedCheckpoint
         CheckpointError: it holds no state of a run.
         RecordError: a line of the metrics is damaged.
     """
-    state, (metric, mode) = train_state.saved_state(checkpoint), plan.early_stopping.judges_by
+    state, (metric, mode) = saved_run.saved_state(checkpoint), plan.early_stopping.judges_by
     judged_by = checkpoint.plain_state("judged_by")
     if judged_by != [metric, mode] or not {"best.metric", "best.mode"}.isdisjoint(start.changes):
         state.best = plan.early_stopping.best_of(_history(start, checkpoint).metrics())
-    differences = train_state.saved_identity(checkpoint).differences(plan.identity)
+    differences = saved_run.saved_identity(checkpoint).differences(plan.identity)
     if state.best is not None and "validated_by" in differences:
         state.best, state.validated_since = None, state.num_updates
     return state
@@ -256,7 +256,7 @@ class Session:
         if (checkpoint := start.checkpoint) is not None:
             self._state = continued_state(plan, start, checkpoint)
             self._state.update_seconds = measured
-            if self._state.best is None and (best := train_state.saved_state(checkpoint).best) is not None:
+            if self._state.best is None and (best := saved_run.saved_state(checkpoint).best) is not None:
                 metric = best["metric"]
                 log.warning("the best %s until here is of other validation samples; it begins anew", metric)
             history = _history(start, checkpoint)
@@ -358,7 +358,7 @@ class Session:
         num_updates, best = trainer.state.num_updates, trainer.state.best
         path = self._checkpoints.folder.path_of(num_updates)
         on_written = functools.partial(self._reporter.checkpoint, path, num_updates=num_updates, best=best)
-        with train_state.checkpoint_content(trainer) as content:
+        with saved_run.checkpoint_content(trainer) as content:
             self._checkpoints.save(num_updates, content, is_best=is_best, on_written=on_written)
         if self._plan.hooks.listens("on_checkpoint"):
             self._checkpoints.wait()
@@ -386,7 +386,7 @@ class Session:
             log.warning("resume_strict=false: the run continues with another config: %s", changes)
             state.end_reason = None  # the hooks may now decide otherwise
         fields = {key.rpartition(".")[2] for key in start.changes if "optimizer" in key.split(".")}
-        train_state.restore(trainer, start.checkpoint, fields)
+        saved_run.restore(trainer, start.checkpoint, fields)
         best = None if state.best is None else state.best["num_updates"]
         folder, foreign = self._checkpoints.folder, start.checkpoint.path if start.is_foreign else None
         self._world.on_rank_zero(lambda: folder.roll_back_to(state.num_updates, best, foreign=foreign))
@@ -440,7 +440,7 @@ class Session:
 
     def _how_to_continue(self, effect: str = "continues it") -> str:
         try:
-            train_state.check_stream(self._plan.data.train, is_continued=True)
+            saved_run.check_stream(self._plan.data.train, is_continued=True)
         except ConfigError:
             return "it cannot be continued, because its stream of samples has no state_dict"
         return f"{self._job.same_command()} {effect}"
@@ -471,7 +471,7 @@ def _test_best(trainer: Trainer, checkpoint: Path | None) -> None:
     with trainer.optimizers.eval_weights():
         if checkpoint is not None and best is not None:
             num_updates = best["num_updates"]
-            train_state.restore_weights(trainer, SavedCheckpoint(checkpoint))
+            saved_run.restore_weights(trainer, SavedCheckpoint(checkpoint))
         row = evaluate_splits(trainer, (TEST,))
     trainer.enter("other")
     if trainer.plan.world.is_rank_zero:

@@ -28,7 +28,7 @@ from hydrant.training.distributed.world import SINGLE_RANK
 from hydrant.training.passed_objects import check_passed, is_missing
 from hydrant.training.prepare.build import make_model, prepare
 from hydrant.training.reports import evaluate
-from hydrant.training.train_state import restore_outside_model, saved_identity, saved_state
+from hydrant.training.saved_run import restore_outside_model, saved_identity, saved_state
 from hydrant.training.trainer import Plan
 
 WEIGHTS = ("model", "ema", BEST, LAST)

@@ -12,7 +12,7 @@ from checkpoints import save
 from hydrant.errors import CheckpointError
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.distributed.world import World
-from hydrant.training.train_state import check_optimizers, restore_outside_model, saved_state
+from hydrant.training.saved_run import check_optimizers, restore_outside_model, saved_state
 from hydrant.training.trainer import TrainState
 
 BEST = {"metric": "val/accuracy", "value": 0.5, "num_updates": 4}

@@ -30,6 +30,7 @@ from hydrant.extensions.stacked.check import (
 )
 from hydrant.extensions.stacked.lanes import CannotStack
 from hydrant.tasks import Classification
+from hydrant.training.prepare import build
 
 REFUSED = {
     "skip_non_finite": ["skip_non_finite=true"],
@@ -60,6 +61,17 @@ def test_a_schedule_in_seconds_keeps_all_runs_of_a_group_alone(order: int) -> No
     plan = plan_stacks(dict(zip(jobs, configs, strict=True)), "auto", 1)
     assert plan.stacks == [[one], [other]]
     assert all("in seconds" in str(plan.alone[job]) for job in jobs)
+
+
+def test_runs_that_cannot_be_stacked_are_prepared_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare, calls = build.prepare, list[object]()
+    monkeypatch.setattr(
+        build, "prepare", lambda config, **how: calls.append(config) or prepare(config, **how)
+    )
+    words = ([*TINY, "skip_non_finite=true", f"optimizer.lr=0.{n}"] for n in range(1, 5))
+    configs = {Path(str(n)): check(compose(each)) for n, each in enumerate(words)}
+    assert len(plan_stacks(configs, "auto", 1).alone) == len(configs)
+    assert len(calls) == 2, "one tells that they cannot be stacked, one that they can train"
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -25,7 +25,7 @@ from hydrant.extensions.stacked.optimizer import ELEMENTWISE
 from hydrant.extensions.stacked.stack import Stack
 from hydrant.files.on_disk import raise_limit
 from hydrant.schedules import Plateau
-from hydrant.sweeps.preflight import config_error, program_of, without_repetitions
+from hydrant.sweeps.preflight import prepare_all, program_of, without_repetitions
 from hydrant.training.compilation import Eager
 from hydrant.training.distributed.env import num_cores
 from hydrant.training.loop import make_update
@@ -326,7 +326,8 @@ def _prepare_group(configs: Configs) -> tuple[Plan | None, list[list[Path]], dic
             alike[known[key]].append(job)
         except CannotStack as reason:  # neither can the others
             why = str(reason) if len(configs) > 1 else ONLY_ONE
-            return None, [], {job: config_error(configs[job]) or why for job in configs}
+            errors = prepare_all([*configs.values()])
+            return None, [], {job: error or why for job, error in zip(configs, errors, strict=True)}
         except Exception as error:  # such as damaged data: the job itself reports it
             log.debug("a job cannot be prepared", exc_info=error)
             why = f"it cannot be prepared ({type(error).__name__})"

@@ -77,9 +77,27 @@ def test_a_question_of_users_leads_to_its_page(question: str, capsys: pytest.Cap
     assert capsys.readouterr().out.split()[0] == page
 
 
-def test_words_side_by_side_come_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["docs", "out", "of", "memory"]) == 0
-    assert capsys.readouterr().out.startswith("guides/failures ")
+WORDS = {
+    "guides/failures": ["out of memory", "oom"],
+    "guides/ranks": ["multi-GPU", "multigpu", "multi gpu", "distributed training"],
+    "guides/hooks-ready": ["early-stopping"],
+    "guides/fine-tuning": ["fine-tune"],
+    "start/faq": ["mixed-precision", "reproducible"],
+    "guides/resuming": ["how to resume"],
+    "guides/tracking": ["W&B"],
+    "guides/schedules": ["own schedule"],
+}
+
+
+@pytest.mark.parametrize(("page", "words"), [(page, one) for page, each in WORDS.items() for one in each])
+def test_words_lead_to_the_page_about_them(page: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["docs", *words.split()]) == 0
+    assert capsys.readouterr().out.startswith(f"{page} ")
+
+
+def test_a_choice_of_an_option_is_searched_as_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["docs", "hydra/sweeper=study"]) == 0
+    assert "guides/study " in capsys.readouterr().out
 
 
 def test_the_first_page_has_these_questions_only() -> None:

@@ -1,5 +1,7 @@
 """`docs`: print pages of the documentation or sections of them, or the names of all pages. The wheel has the pages."""
 
+import math
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -95,29 +97,31 @@ def _name_of(word: str, pages: dict[str, Path]) -> str | None:
 _MOST_PAGES = 5
 _MIN_LETTERS = 3
 """Shorter words are on every page."""
+_ENDING = re.compile(r"(?<=\w{3})(ings?|le|ility|ed|es|[se])$")
+"""What a word is compared without."""
 
 
 def _pages_about(words: Sequence[str], pages: dict[str, Path]) -> list[str]:
-    """Return the pages that have most of the words; first those that have them side by side, in titles, or most often.
+    """Return the pages that have the words, first rare ones. A heading counts again, the title twice, a phrase doubly.
 
     Raises:
         ConfigError: no page has any.
     """
-    patterns = [re.compile(rf"\b{re.escape(w)}", re.IGNORECASE) for w in words if len(w) >= _MIN_LETTERS]
-    phrase, ranks = (
-        re.compile(r"\W+".join(map(re.escape, words)), re.IGNORECASE),
-        dict[str, tuple[int, ...]](),
-    )
-    for name in pages.keys() - {"README"}:  # which has words of all pages
-        text = pages[name].read_text(encoding="utf-8")
-        headings = f"{name} " + " ".join(re.findall(r"^#+ .*", text, re.MULTILINE))
-        parts = (text, headings, f"{name} {_title(text)}")
-        in_text, *in_titles = [sum(bool(pattern.search(part)) for pattern in patterns) for part in parts]
-        is_guide, num = (
-            not name.startswith(("architecture", "internals/")),
-            sum(len(p.findall(text)) for p in patterns),
-        )
-        ranks[name] = (in_text, bool(phrase.search(text)), *in_titles, is_guide, num)
+    stems = [_ENDING.sub("", word) for word in re.findall(r"[\w&]+", " ".join(words))]
+    patterns = [re.compile(rf"\b{w}", re.IGNORECASE) for w in stems if len(w) >= _MIN_LETTERS]
+    phrase = re.compile(r"\b" + r"\w*\W+".join(stems), re.IGNORECASE)
+    texts = {name: file.read_text(encoding="utf-8") for name, file in pages.items() if name != "README"}
+    texts = {name: text + text.replace("-", "") for name, text in texts.items()}  # multigpu is multi-GPU
+    having = [sum(bool(pattern.search(text)) for text in texts.values()) for pattern in patterns]
+    weights = [math.log(1.01 * len(texts) / num) if num else 0.0 for num in having]
+    ranks = dict[str, tuple[float, ...]]()
+    for name, text in texts.items():
+        title = f"{name} {_title(text)}".replace("_", " ")
+        parts = (text, "\n".join(re.findall(r"^#+ .*", text, re.MULTILINE)), title, title)
+        found = [sum(bool(pattern.search(part)) for part in parts) for pattern in patterns]
+        score = sum(map(operator.mul, weights, found)) * (1 + bool(phrase.search(text)))
+        is_guide = not name.startswith(("architecture", "internals/", "reference/"))
+        ranks[name] = (score, is_guide, sum(len(pattern.findall(text)) for pattern in patterns))
     best = sorted((name for name in ranks if ranks[name][0]), key=ranks.__getitem__, reverse=True)
     if not best:
         similar = nearest(words[0], [page.rpartition("/")[2] for page in pages])

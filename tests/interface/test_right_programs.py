@@ -235,7 +235,7 @@ def test_a_loss_of_a_whole_batch_has_one_size(capsys: pytest.CaptureFixture[str]
     assert cli.main(["compare", *sizes.values()]) == 0
     assert "val/loss is another quantity with each loss_of_batch" in capsys.readouterr().out
     task = partial(OfMicroBatch, **task.keywords)
-    with pytest.raises(hydrant.ConfigError, match=r"^micro_batch_size: divides the batch, but the loss"):
+    with pytest.raises(hydrant.ConfigError, match=r"^micro_batch_size: splits the batch, but the loss"):
         train(Frozen, forces, "micro_batch_size=10", task=task)
 
 

@@ -582,7 +582,7 @@ def test_the_protocol_says_how_many_seeds_the_budget_pays_for(study: Study) -> N
     assert found["protocol"]["paid_seeds"] == 5, "14 runs less 4 of the tuning, for two contenders"
     sentences = " ".join(found["protocol"]["sentences"])
     assert "The budget pays for 5 of them." in sentences
-    assert "5 seeds find a true difference of " in sentences
+    assert "With 5 seeds, 80 of 100 studies find a true difference of " in sentences
     assert "So they find one of 0.0001 if that standard deviation is " in sentences
     assert found["cost"]["runs"] == 14
 

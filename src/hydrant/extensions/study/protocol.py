@@ -392,10 +392,9 @@ class Protocol:
         rule, num = self.rule, self.seeds if self.paid_seeds is None else self.paid_seeds
         if (effect := detectable_effect(num, rule.pair_alpha, rule.power)) is None:
             return []
-        difference = f"{effect:.2g} times the standard deviation of the paired differences"
-        lines = [
-            f"{num} seeds find a true difference of {difference} in {100 * rule.power:g} of 100 studies."
-        ]
+        spread = "standard deviations of the differences that one seed makes"
+        share = f"{100 * rule.power:g} of 100 studies"
+        lines = [f"With {num} seeds, {share} find a true difference of {effect:.2g} {spread}."]
         if rule.min_difference is not None:
             std = rule.min_difference / effect
             lines.append(

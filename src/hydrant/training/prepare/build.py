@@ -238,7 +238,7 @@ def _rehearse_rest(
     build_optimizers.check_losses(config, dry.outcome)
     is_divided = size * trials.world.world_size < max(spec.batch_sizes.values)
     if task.loss_of_batch and is_divided and not task.gathers_outputs:
-        message = "divides the batch, but the loss of this task is one of the whole batch (loss_of_batch)"
+        message = "splits the batch, but the loss of this task is one of the whole batch (loss_of_batch)"
         raise ConfigError("micro_batch_size", message, remedy="give null, or write outputs and assess")
     rehearsal.dry_mixing(trials, dry.train_batch, mixing)
 

@@ -20,7 +20,7 @@ from hydrant.files.on_disk import write_json
 from hydrant.files.read_file import read_json, read_yaml
 from hydrant.records import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lock import LEASE, is_held
-from hydrant.terminal.text import number
+from hydrant.terminal.text import format_metric, number
 from hydrant.training.checkpoint.folder import CHECKPOINTS, newest_checkpoint
 
 CONFIG = "config.yaml"  # the resolved config
@@ -232,6 +232,20 @@ def status_of(summary: Mapping[str, Any]) -> str:
         return RunStatus.PRUNED
     is_stopped = str(summary.get("end_reason") or "").startswith(STOPPED_BY_RULE)
     return RunStatus.STOPPED if is_stopped else status
+
+
+def result_values(summary: Mapping[str, Any]) -> str:
+    """Return the last and the best value of the metric that decides the best checkpoint, in words; "" without one.
+
+    >>> result_values({"best": {"metric": "val/accuracy", "value": 0.75}, "metrics": {"val/accuracy": 0.5}})
+    'val/accuracy 0.5000, best 0.7500'
+    """
+    if (best := summary.get("best")) is None:
+        return ""
+    last = (summary.get("metrics") or {}).get(best["metric"], best["value"])
+    both = (last, best["value"])
+    shown = "not finite" if last is None else format_metric(last, beside=both)  # it is null in the record
+    return f"{best['metric']} {shown}, best {format_metric(best['value'], beside=both)}"
 
 
 def performance_text(summary: Mapping[str, Any]) -> str:

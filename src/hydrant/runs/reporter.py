@@ -453,9 +453,6 @@ def result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]
     text = f"{state.num_updates} update{'s' * (state.num_updates != 1)}"
     text += f" ({why})" if state.num_updates < total_updates else ""
     if state.best is not None:
-        metric, value = state.best["metric"], state.best["value"]
-        last = last_values(rows).get(metric, value)
-        both = (last, value)
-        shown = "not finite" if last is None else format_metric(last, beside=both)  # it is null in the record
-        text += f", {metric} {shown}, best {format_metric(value, beside=both)} at update {state.best['num_updates']}"
+        shown = run_folder.result_values({"best": state.best, "metrics": last_values(rows)})
+        text += f", {shown} at update {state.best['num_updates']}"
     return text

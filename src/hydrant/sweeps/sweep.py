@@ -13,7 +13,7 @@ from typing import Any
 
 from hydrant.errors import ConfigError, FolderInUse, HydrantError, RecordError
 from hydrant.installation import entry_points, tell_listeners
-from hydrant.runs.folder import RunFolder, RunStatus, mark_failed, remove_if_empty
+from hydrant.runs.folder import RunFolder, RunStatus, mark_failed, remove_if_empty, result_values
 from hydrant.runs.job import RunResult, report, report_part, write_records
 from hydrant.runs.lock import LEASE, exclusive
 from hydrant.signals import Stopped, signal_name
@@ -21,7 +21,6 @@ from hydrant.sweeps import plan, preflight, results_table
 from hydrant.sweeps.executors.base import Ended, Executor, Sequential, SweepJob, Unit
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.terminal.console import answer, is_terminal, relative, say, say_fields, wants_json
-from hydrant.terminal.text import number
 
 _OUTCOMES: Mapping[str, str] = {
     RunStatus.PREEMPTED: "saved",
@@ -150,9 +149,8 @@ class RunningSweep:
                     for job, result in zip(unit.jobs, ended.results, strict=True):
                         results[job.number] = result
                         if not (result.exit_status or job.in_table or isinstance(executor, Sequential)):
-                            best = RunFolder(job.folder).summary.get("best")
-                            value = best and f": {best['metric']} {number(best['value'])}"
-                            say(f"job {job.number}: {job.folder.name} has finished{value or ''}")
+                            shown = result_values(RunFolder(job.folder).summary)
+                            say(f"job {job.number}: {job.folder.name} has finished{shown and f': {shown}'}")
         finally:
             remove_if_empty([job.folder for job in jobs])
         if signals.signum is not None:

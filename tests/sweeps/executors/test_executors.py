@@ -40,7 +40,9 @@ def test_a_job_of_two_ranks_equals_a_run_of_one(
     assert swept.returncode == 1
     assert "train/loss became NaN or infinite" in swept.stderr.partition("job 1: error: ")[2], swept.stderr
     shown = (
-        r"^finished: 4 updates" if launcher == "basic" else r"^job 0: lr-0.1\S* has finished: val/\w+ [\d.]+$"
+        r"^finished: 4 updates"
+        if launcher == "basic"
+        else r"^job 0: lr-0.1\S* has finished: val/\w+ [\d.]+, best [\d.]+$"
     )
     assert re.search(shown, swept.stdout, re.MULTILINE)
     study = workdir / "multirun" / "study"

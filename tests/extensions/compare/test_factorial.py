@@ -97,9 +97,9 @@ def test_the_first_sentence_and_a_line_for_each_key_are_in_every_output(
     comparison = comparing(sweep)
     sentence = comparison.verdict.sentence
     assert sentence == (
-        "Decided: adamw is better than sgd by 0.065 in val/accuracy (5 paired seeds, p < 0.001, corrected for 6 "
-        "comparisons). The lead of adamw over sgd in val/accuracy depends on scheduler: it is 0.079 with wsd and 0.05 "
-        "with cosine; --by optimizer,scheduler compares their settings. Decided too: scheduler. Undecided: precision."
+        "Decided: adamw is better than sgd by 0.065 in val/accuracy on average, 0.079 with wsd and 0.05 with cosine (5 "
+        "paired seeds, p < 0.001, corrected for 6 comparisons). The lead depends on scheduler; --by "
+        "optimizer,scheduler compares their settings. Decided too: scheduler. Undecided: precision."
     )
     lines = to_text(comparison, None).splitlines()
     assert lines[0] == sentence
@@ -223,9 +223,9 @@ def crossed(noise: np.random.Generator, leads: tuple[float, float]) -> Array:
          "Decided: the lead of optimizer=optimizer1 over optimizer=optimizer0 in val/accuracy depends on scheduler: it "
          "is 0.31 with scheduler=scheduler0 and -0.098 with"),
         ((0.3, 0.2), "max",
-         "Decided: optimizer=optimizer0 is better than optimizer=optimizer1 by 0.26 in val/accuracy (5 paired seeds, p "
-         "< 0.001, corrected for 3 comparisons). The lead of optimizer=optimizer0 over optimizer=optimizer1 in "
-         "val/accuracy depends on scheduler: it is 0.31 with scheduler=scheduler0 and 0.2 with"),
+         "Decided: optimizer=optimizer0 is better than optimizer=optimizer1 by 0.26 in val/accuracy on average, 0.31 "
+         "with scheduler=scheduler0 and 0.2 with scheduler=scheduler1 (5 paired seeds, p < 0.001, corrected for 3 "
+         "comparisons). The lead depends on scheduler; --by optimizer,scheduler compares their settings."),
         ((0.0, 0.0), "max", "Undecided: scheduler=scheduler1 leads scheduler=scheduler0 by 0.0047 in val/accuracy "),
     ],
 )  # fmt: skip
@@ -233,8 +233,14 @@ def test_the_first_sentence_names_no_best_value_that_depends_on_another_key(
     leads: tuple[float, float], mode: str, start: str
 ) -> None:
     results = crossed(np.random.default_rng(0), leads)
-    _, verdict = factorial_of(results, ("optimizer", "scheduler"), mode)
+    found, verdict = factorial_of(results, ("optimizer", "scheduler"), mode)
     assert verdict.sentence.startswith(start)
+    [one] = found.interactions
+    assert f"{one.lead_of[0]} over" in start or verdict.winner or leads == (0.0, 0.0), (
+        "one direction for both"
+    )
+    undecided = {effect.key for effect in found.effects if not effect.is_decided}
+    assert all(key in verdict.sentence.partition("Undecided")[2] for key in undecided)
     assert (verdict.winner is not None) == (leads == (0.3, 0.2))
     assert verdict.sentence.endswith(" Undecided too: optimizer.") == (leads == (0.0, 0.0))
 

@@ -138,12 +138,12 @@ class _Case:
         if self.std and versus.mean and not self.obstacle:
             self.seeds = statistics.seeds_needed(versus.mean, self.std, num_comparisons)
 
-    def verdict(self, groups: Sequence[Group]) -> Verdict:
-        """`groups`: of which those without a result are named."""
+    def verdict(self, groups: Sequence[Group], cells: Sequence[Sequence[Group]] = ()) -> Verdict:
+        """`groups`: of which those without a result are named. `cells`: the groups of each two keys that interact."""
         rest = self.leader.name, self.rival.name, self.lead, self.num_counted
         if self.open_ones:
             return Verdict("undecided", f"{self.undecided}{_looks(self.terms)}", None, *rest, self.seeds)
-        sentence = f"{self.decided}{_silent(groups)}.{_looks(self.terms)}"
+        sentence = f"{self.decided(cells)}{_silent(groups)}.{_looks(self.terms)}"
         return Verdict("decided", sentence, self.leader.name, *rest)
 
     def effects(self, key: str) -> list["Effect"]:
@@ -161,12 +161,23 @@ class _Case:
             for rival, lead in zip(self.rivals, leads, strict=True)
         ]
 
-    @property
-    def decided(self) -> str:
+    def _on_average(self, cells: Sequence[Sequence[Group]]) -> str:
+        """Return the lead with each value of the keys with which this one interacts, in words; "" if with none."""
+        options, texts = {*config_groups(self.leader.runs)}, list[str]()
+        for groups in (groups for groups in cells if {*self.leader.labels} < {*groups[0].labels}):
+            [(key, best)] = self.leader.labels.items()
+            [other], rival = {*groups[0].labels} - {key}, self.rival.labels[key]
+            means = {(g.labels[key], g.labels[other]): g.estimate.mean or 0.0 for g in groups if g.results}
+            both = {value for name, value in means if name == best and (rival, value) in means}
+            leads = {value: means[best, value] - means[rival, value] for value in both}
+            texts += [_cases(leads, other, self.terms.metric, options)] * (len(leads) > 1)
+        return f" on average, {'; '.join(texts)}" if texts else ""
+
+    def decided(self, cells: Sequence[Sequence[Group]]) -> str:
         evidence = f"{self.over}, {_p_text(self.versus.p_holm, self.num_counted)}"
         also = f"; also better than {self.beaten}" if self.beaten else ""
         lead = f"{self.names[0]} is better than {self.names[1]} by {self.size} in {self.terms.metric.name}"
-        return f"Decided: {lead} ({evidence}){also}"
+        return f"Decided: {lead}{self._on_average(cells)} ({evidence}){also}"
 
     @property
     def undecided(self) -> str:
@@ -353,14 +364,18 @@ class Interaction(Change):
     num_changes: int
 
     def sentence(self, metric: Metric, options: Collection[str]) -> str:
-        """Return whose lead depends on what, the better value first. `options`: the keys that are config groups."""
-        leads, names = [lead if metric.mode == "max" else -lead for lead in self.leads], self.lead_of
-        if sum(leads) < 0:
-            leads, names = [-lead for lead in leads], names[::-1]
-        one, two = (_short(self.keys[0], value, options) for value in names)
-        cases = sorted(zip(leads, self.change_to, strict=True), reverse=True)
-        texts = [f"{two_digits(lead)} with {_short(self.keys[1], value, options)}" for lead, value in cases]
-        return f"{one} over {two} in {metric.name} depends on {self.keys[1]}: it is {' and '.join(texts)}"
+        """Return whose lead depends on what. `options`: the keys that are config groups."""
+        one, two = (_short(self.keys[0], value, options) for value in self.lead_of)
+        cases = _cases(dict(zip(self.change_to, self.leads, strict=True)), self.keys[1], metric, options)
+        return f"{one} over {two} in {metric.name} depends on {self.keys[1]}: it is {cases}"
+
+
+def _cases(leads: Mapping[str, float], key: str, metric: Metric, options: Collection[str]) -> str:
+    """Return the largest and the smallest of the leads with values of a key, in words; of two, that is both."""
+    sign = 1 if metric.mode == "max" else -1
+    cases = sorted(((sign * lead, value) for value, lead in leads.items()), reverse=True)
+    texts = [f"{two_digits(lead)} with {_short(key, value, options)}" for lead, value in cases]
+    return f"{texts[0]} {'and' if len(texts) == 2 else 'to'} {texts[-1]}"
 
 
 class Factorial(Answer):
@@ -395,7 +410,8 @@ def find_factorial(
         return None
     ranked = {key: _best_first(of_key, metric) for key, of_key in groups.items()}
     pairs = itertools.combinations(by, 2)
-    changes = {pair: _clearest_change(group_runs(runs, pair, keys, metric), metric) for pair in pairs}
+    cells = {pair: group_runs(runs, pair, keys, metric) for pair in pairs}
+    changes = {pair: _clearest_change(of_pair, metric) for pair, of_pair in cells.items()}
     tested = {pair: gap for pair, (gap, _) in changes.items() if gap.p is not None}
     gaps = [ranking.difference(rival, best) for best, *rest in ranked.values() for rival in rest]
     num = max(len(tested) + sum(gap.p is not None for gap in gaps), 1)
@@ -407,19 +423,15 @@ def find_factorial(
         cases[key] = _Case(best, rivals, num, noise, terms)
     num *= terms.factor
     interactions = [_interaction(next(corrected), num, changes[pair][1]) for pair in tested]
-    verdicts = {key: case.verdict(groups[key]) for key, case in cases.items()}
+    of_decided = [cells[pair] for pair, one in zip(tested, interactions, strict=True) if one.is_decided]
+    verdicts = {key: case.verdict(groups[key], of_decided) for key, case in cases.items()}
     factorial = Factorial(
         [effect for key, case in cases.items() for effect in case.effects(key)],
         interactions,
         [pair for pair in itertools.combinations(by, 2) if pair not in tested],
         [key for key in by if verdicts[key].status == "decided"],
         num,
-        [
-            f"{name} in {group.name}"
-            for of_key in groups.values()
-            for group in of_key
-            for name in group.left_out
-        ],
+        [f"{name} in {g.name}" for g in itertools.chain(*groups.values()) for name in g.left_out],
     )
     return factorial, _of_all(verdicts, interactions, {*config_groups(runs)}, terms)
 
@@ -461,8 +473,14 @@ def _of_all(
     ranked = sorted(verdicts, key=ps.__getitem__)
     clear = [key for key in ranked if verdicts[key].status == "decided" and key not in mixed]
     first = (clear or interacting or ranked)[0]
-    verdict, open_ones = verdicts[first], [key for key in ranked if key not in {first, *clear, *interacting}]
-    texts = [f"the lead of {one.sentence(terms.metric, options)}" for one in decided]
+    verdict, is_first_open = verdicts[first], not clear and not interacting
+    open_ones = [key for key in ranked[is_first_open:] if verdicts[key].status != "decided"]
+    texts = [
+        f"the lead depends on {' '.join({*one.keys} - {first})}"
+        if first in clear and first in one.keys
+        else f"the lead of {one.sentence(terms.metric, options)}"
+        for one in decided
+    ]
     ends = [f"--by {','.join(one.keys)} compares their settings." for one in decided]
     if interacting and not clear:
         over = _pairs(decided[0].num_pairs, "paired", terms)
@@ -471,7 +489,8 @@ def _of_all(
         verdict = replace(verdict, status="decided", winner=None, seeds_needed=None, sentence=sentence)
     parts = [f"T{text[1:]}; {end}" for text, end in zip(texts, ends, strict=True)]
     parts += [f"Decided too: {', '.join(clear[1:])}."] * bool(clear[1:])
-    parts += [f"Undecided{' too' * (verdict.status != 'decided')}: {', '.join(open_ones)}."] * bool(open_ones)
+    names = ", ".join(f"{key}{' on average' * (key in interacting)}" for key in open_ones)
+    parts += [f"Undecided{' too' * (verdict.status != 'decided')}: {names}."] * bool(names)
     return replace(verdict, sentence=" ".join([verdict.sentence, *parts]))
 
 
@@ -513,14 +532,13 @@ def _change(square: Sequence[Group], metric: Metric) -> _Change:
     minus = independent({seed: one_base.results[seed] + two_base.results[seed] for seed in seeds})
     gap = statistics.paired(plus, minus, ranking.overlap_of(both))
     means = [group.estimate.mean or 0.0 for group in square]  # of results, so none is None
-    leads, pairs = (
-        [means[0] - means[1], means[2] - means[3]],
-        [*zip(both.labels.values(), bases.labels.values(), strict=True)],
-    )
-    lead_of = pairs[0]
-    if gap.mean is not None and metric.is_better(0.0, gap.mean):  # say which lead grows
+    leads = [means[0] - means[1], means[2] - means[3]]
+    lead_of, change_to = zip(both.labels.values(), bases.labels.values(), strict=True)
+    if metric.is_better(0.0, sum(leads)):  # the better value leads
         gap, leads, lead_of = gap.negated(), [-lead for lead in leads], lead_of[::-1]
-    return gap, {"keys": tuple(both.labels), "lead_of": lead_of, "change_to": pairs[1], "leads": leads}
+    if gap.mean is not None and metric.is_better(0.0, gap.mean):  # the larger lead comes first
+        gap, leads, change_to = gap.negated(), leads[::-1], change_to[::-1]
+    return gap, {"keys": tuple(both.labels), "lead_of": lead_of, "change_to": change_to, "leads": leads}
 
 
 def _has_one_best(groups: Sequence[Group], key: str, metric: Metric) -> bool:

@@ -21,7 +21,7 @@ from hydrant.errors import ConfigError
 from hydrant.extensions.compare.comparison import _budget
 from hydrant.extensions.compare.ranking import time_to_target
 from hydrant.extensions.compare.run import Run, Series, differing_keys, flat_with_added_keys
-from hydrant.extensions.compare.serialize import to_text
+from hydrant.extensions.compare.serialize import for_paper, to_text
 from hydrant.extensions.compare.sources import read_runs
 
 
@@ -212,6 +212,7 @@ def test_settings_that_come_with_an_option_are_named(tmp_path: Path, comparing: 
     )
     asked = to_text(comparing(tmp_path, by=["optimizer", "optimizer.weight_decay"]), None)
     assert "The groups also differ in optimizer.lr (0.001, 0.1)." in asked
+    assert line in for_paper(comparing(tmp_path))[1]
 
 
 def test_the_best_value_excludes_the_untrained_model(comparing: Compare, tmp_path: Path) -> None:

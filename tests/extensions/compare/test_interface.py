@@ -47,14 +47,13 @@ def test_the_numbers_are_those_of_the_command(
         assert {key: shown[key] for key in group["labels"]} == group["labels"]
         assert (shown["num"], shown["num_runs"]) == (group["num"], group["num_runs"])
         versus = group["versus"] or {}
-        expected = [group[key] for key in ("mean", "std", "low", "high", "best")]
+        expected = [group[key] for key in ("mean", "std", "low", "high")]
         expected += [versus.get(key) for key in ("mean", "low", "high", "p", "p_holm")]
         figures = [
             "mean",
             "std",
             "low",
             "high",
-            "best",
             "difference",
             "difference_low",
             "difference_high",

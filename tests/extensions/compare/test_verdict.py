@@ -21,7 +21,7 @@ from hydrant import cli
 from hydrant.config.metric_keys import differing_definitions
 from hydrant.extensions.compare.command import curves, write_page
 from hydrant.extensions.compare.sections import sections_of
-from hydrant.extensions.compare.serialize import to_text
+from hydrant.extensions.compare.serialize import for_paper, to_brief, to_text
 
 Results = Mapping[str, Sequence[float | None]]
 """The results of the seeds of each optimizer; None: the run failed, NaN: its last value is not finite."""
@@ -294,8 +294,11 @@ def test_the_second_line_says_that_no_learning_rate_was_tuned(
             write_run(
                 tmp_path / f"{optimizer}-{lr}-{seed}", keys, 0.8 + len(optimizer) / 100 + lr * seed / 100
             )
-    second = to_text(comparing(tmp_path, **asked), None).splitlines()[1]
+    comparison = comparing(tmp_path, **asked)
+    second = to_text(comparison, None).splitlines()[1]
     assert second.startswith(line) if line else not second.startswith("Not tuned")
+    for caution in (to_brief(comparison)["caution"], for_paper(comparison)[1]):
+        assert (line or "Not tuned") in caution if line else "Not tuned" not in caution
 
 
 def test_an_option_of_no_config_group_is_named_with_its_key(tmp_path: Path, comparing: Compare) -> None:

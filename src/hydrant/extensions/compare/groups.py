@@ -117,7 +117,6 @@ class Group:
     counted: Mapping[str, Sequence[Run]]  # those behind each result: the runs of one seed, by its label
     results: Mapping[str, float]  # the mean over these runs: one number for each seed
     estimate: Estimate  # over the independent numbers of these results
-    best: float | None
     states: Mapping[str, int]  # number of runs by state, or NOT_FINITE
     num_seeds: int = 1  # that its runs have, or folds
     averaged_over: Sequence[str] = ()  # the keys in which the runs of one seed differ
@@ -307,7 +306,6 @@ def _group(
         counted,
         results,
         estimate(independent(results), metric.bounds),
-        metric.best([*results.values()]),
         states,
         1,
         varied,

@@ -61,7 +61,7 @@ class Comparison:
     @property
     def groups(self) -> pd.DataFrame:
         """A row for each group: its keys, `num` seeds with a result, `num_runs`, `mean`, the 95 % interval of the mean
-        from `low` to `high`, `std` over the seeds with its interval from `std_low` to `std_high`, `median`, `best`; and
+        from `low` to `high`, `std` over the seeds with its interval from `std_low` to `std_high`, `median`; and
         `difference`, `difference_low`, `difference_high`, `p` and `p_holm` from the baseline. The index is the name of
         the group.
 
@@ -99,7 +99,7 @@ class Comparison:
         write_page(self._result, Path(path))
 
 
-_FIGURES = ("mean", "low", "high", "std", "std_low", "std_high", "median", "best")
+_FIGURES = ("mean", "low", "high", "std", "std_low", "std_high", "median")
 """The columns of `Comparison.groups` about the results."""
 
 _DIFFERENCES = dict(mean="difference", low="difference_low", high="difference_high", p="p", p_holm="p_holm")

@@ -34,8 +34,8 @@ def find_winner(groups: Sequence[Group], metric: Metric) -> Group | None:
 
 
 def best_first(groups: Sequence[Group], metric: Metric) -> list[Group]:
-    """Return the groups by their means; those without a result come last."""
-    return sorted(groups, key=lambda group: metric.rank(group.estimate.mean))
+    """Return the groups by their means, equal but for rounding in their order; those without a result come last."""
+    return sorted(groups, key=lambda group: float(f"{metric.rank(group.estimate.mean):.12g}"))
 
 
 def passed_over(groups: Sequence[Group], winner: Group | None, metric: Metric) -> list[Group]:

@@ -183,7 +183,7 @@ def _tuning(tuning: Tuning) -> Section:
 VERDICT, RUNS = "verdict", "runs"
 """The names of the sections with the verdict, and with a row for each run."""
 
-_GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best run", "difference", "its interval", "p",
+_GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "difference", "its interval", "p",
                  "p (Holm)", "without result")  # fmt: skip
 _MAX_ERROR = 100  # characters of an error in the table
 _MAX_KEYS = 4  # in which the groups differ too, that are named
@@ -233,8 +233,7 @@ def _runs(c: Comparison) -> Section:
 
 def _groups(c: Comparison) -> Section:
     groups = best_first(c.groups, c.metric)
-    estimates = [group.estimate for group in groups]
-    digits = digits_of([*(x for e in estimates for x in (e.mean, e.low, e.high)), *(g.best for g in groups)])
+    digits = digits_of(x for g in groups for x in (g.estimate.mean, g.estimate.low, g.estimate.high))
     rows = [_group_row(group, digits, is_baseline=group is c.baseline) for group in groups]
     num_keys = max(len(c.by), 1)
     places = {title: num_keys + place for place, title in enumerate(_GROUP_TITLES)}
@@ -249,15 +248,26 @@ def _groups(c: Comparison) -> Section:
         ranks=[c.metric.rank(group.estimate.mean) for group in groups],
         always=[place for place, group in enumerate(groups) if group is c.baseline],
         page_only=[places[title] for title in ("its interval", "p", "without result")],
-        dispensable=[places[title] for title in ("median", "best run", "std")],
+        dispensable=[places[title] for title in ("median", "std")],
     )
+    return Section("groups", "Groups", [*_legend(c), *_of_groups(c)], [table], has_heading=False)
+
+
+def cautions(c: Comparison) -> str:
+    """Return what limits the comparison, without what to do about it; "" if nothing is known."""
+    return " ".join([*_untuned(c)[:1], *_of_groups(c)])
+
+
+def _of_groups(c: Comparison) -> list[str]:
+    """Return what limits the table of groups."""
     # Settings that belong to the groups, such as the default of an optimizer.
     settings = differing_settings([group.runs for group in c.groups], c.by)
-    named = first_few(
-        [f"{key} ({', '.join(values)})" for key, values in settings.items()], _MAX_KEYS, " keys"
-    )
-    also = [f"The groups also differ in {named}."] * bool(settings)
-    return Section("groups", "Groups", [*also, *_legend(c)], [table], has_heading=False)
+    named = [f"{key} ({', '.join(values)})" for key, values in settings.items()]
+    texts = [f"The groups also differ in {first_few(named, _MAX_KEYS, ' keys')}."] * bool(named)
+    num_tests = sum(group.versus is not None and group.versus.p is not None for group in c.groups)
+    picked = "The best complete group is the baseline. A single p is optimistic: the same results picked and tested it."
+    texts += [picked] * (num_tests > 1 and c.question.baseline is None)
+    return [*texts, *filter(None, [c.caution])]
 
 
 def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
@@ -274,7 +284,6 @@ def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
         number(estimate.std),
         interval(estimate.low, estimate.high, digits),
         number(estimate.median, digits),
-        number(group.best, digits),
         *difference,
         lacking or "-",
     ]
@@ -293,12 +302,7 @@ def _legend(c: Comparison) -> list[str]:
         settings = f" ({', '.join([f'{num} group' + 's' * (num > 1), *counted])})" if counted else ""
         corrected = f"; p: t-test{statistics.corrected_for(num * c.terms.factor)}{settings}" if num else ""
         legend[0] += f" Difference: from the baseline, {kind}{corrected}."
-    if num > 1 and c.question.baseline is None:
-        legend.append(
-            "The best complete group is the baseline. A single p is optimistic: the same results picked and tested it "
-            "(--baseline chooses beforehand)."
-        )
-    return [*legend, *([c.caution] if c.caution else [])]
+    return legend
 
 
 def cut_text(bounds: statistics.Bounds) -> str:
@@ -347,11 +351,12 @@ def _verdict(c: Comparison) -> list[str]:
     chosen = [c.choice.sentence] if c.choice.sentence else []
     unnamed = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
     lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in unnamed]
-    return [*verdict, *_untuned(c), *_counted_results(c), *chosen, *lines]
+    return [*verdict, *filter(None, [" ".join(_untuned(c))]), *_counted_results(c), *chosen, *lines]
 
 
 def _untuned(c: Comparison) -> list[str]:
-    """Return a line if the verdict is about optimizers whose learning rates were not chosen by these runs."""
+    """Return a caution if the verdict is about optimizers whose learning rates were not chosen by these runs, and what
+    to do."""
     rates = dict[str, set[str]]()
     for run in (run for group in c.groups for run in group.runs):
         rates.setdefault(label(run, "optimizer"), set()).add(label(run, LR))
@@ -362,11 +367,11 @@ def _untuned(c: Comparison) -> list[str]:
     if all(len(values) == 1 for values in rates.values()):
         doubt = f"each optimizer has one {LR} ({shown}), and other rates may reverse this"
         remedy = f"Sweep several and add --best-over {LR}, or run hydrant study with --tune {LR}."
-        return [f"Not tuned: {doubt}. {remedy}"]
+        return [f"Not tuned: {doubt}.", remedy]
     if LR in c.by and c.factorial is None:
         return []  # each rate is a setting of its own
-    text = f"Not tuned: the optimizers are not compared at the best of their {LR} ({shown})"
-    return [f"{text}; --best-over {LR} does that."]
+    text = f"Not tuned: the optimizers are not compared at the best of their {LR} ({shown})."
+    return [text, f"--best-over {LR} does that."]
 
 
 def _counted_results(c: Comparison) -> list[str]:

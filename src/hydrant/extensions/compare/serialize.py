@@ -22,16 +22,16 @@ from hydrant.extensions.compare.verdict import Interaction as Interaction
 from hydrant.files.on_disk import as_csv, json_safe
 from hydrant.records import Answer, SweepVerdict
 from hydrant.terminal.console import is_terminal
-from hydrant.terminal.text import align_columns, digits_of, interval, number
+from hydrant.terminal.text import align_columns, digits_of, number
 
 
 class Decision(Answer):
     """What the results decide.
 
     Attributes:
-        winner: null unless it is decided, and where it depends on another key.
-        leader: The group with the best mean.
-        rival: The group that the sentence compares it with.
+        winner: null unless it is decided, and where another key decides which is best.
+        leader: The group with the best mean, or (with `factorial`) a key's value.
+        rival: What the sentence compares it with.
         lead: The leader minus the rival in units of the metric, so below 0 where less is better (the sentence turns
             the sign), with its corrected interval; `p_holm` decides.
         seeds_needed: For a power of 80 %.
@@ -62,7 +62,6 @@ class Compared(Answer, forbid_unknown_fields=False):
     mean: float | None
     low: float | None
     high: float | None
-    best: float | None
     shortfall: str
 
 
@@ -77,6 +76,7 @@ class Compare(Answer, forbid_unknown_fields=False):
         moment: Which weights are compared.
         study: The verdict of the study whose runs are compared, computed from them. It holds although the study looked
             at its runs after each seed.
+        caution: What limits the comparison; empty if nothing is known.
         factorial: What each key of a sweep over several keys changes, if `--by` is not given and its values are
             crossed.
         num_samples: How many samples each split has, such as `train` and `val`, where all runs have the same number.
@@ -103,12 +103,12 @@ class Compare(Answer, forbid_unknown_fields=False):
     num_warnings: int | UnsetType = UNSET
 
 
-_PLAIN = ("moment", "keys", "by", "caution")
+_PLAIN = ("moment", "keys", "by")
 
 _CHOICE = ("values", "judged_on", "sentence")
 
-_PLAIN_OF_GROUP = ("labels", "num_runs", "num_seeds", "averaged_over", "cells", "left_out", "shortfall", "states",
-                   "best")  # fmt: skip
+_PLAIN_OF_GROUP = ("labels", "num_runs", "num_seeds", "averaged_over", "cells", "left_out", "shortfall",
+                   "states")  # fmt: skip
 """The attributes of a comparison, of a choice and of a group that are written by their names."""
 
 
@@ -118,6 +118,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
     return json_safe(
         {
             **{name: getattr(c, name) for name in _PLAIN},
+            "caution": sections.cautions(c),
             "metric": c.metric.name,
             "repetitions": c.terms.repetitions,
             "mode": c.metric.mode,
@@ -209,20 +210,24 @@ def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
     digits = digits_of(x for g in groups for x in (g.estimate.mean, g.estimate.low, g.estimate.high))
     better = "higher" if metric.mode == "max" else "lower"
     mean = f"{metric.name} ({better} is better)"
+    means = [number(group.estimate.mean, digits) for group in groups]
+    decimals = max((len(text.partition(".")[2]) for text in means), default=0)
     rows = [[*(c.by or ["group"]), *over, "n", mean, f"{100 * CONFIDENCE:g} % interval", "verdict"]]
     for group in groups:
         estimate, chosen = group.estimate, c.choice.values.get(group.name, {})
-        ends = interval(estimate.low, estimate.high, digits)
+        values = (estimate.mean, estimate.low, estimate.high)
+        shown, low, high = ("-" if value is None else f"{value:.{decimals}f}" for value in values)
+        ends = "-" if low == "-" else f"{low} to {high}"
         known = (label(group.runs[0], key) if c.study else chosen.get(key, "-") for key in over)
         labels = [*(group.labels.values() or ["all runs"]), *known]
-        rows.append([*labels, str(estimate.num), number(estimate.mean, digits), ends, c.verdict_of(group)])
+        rows.append([*labels, str(estimate.num), shown, ends, c.verdict_of(group)])
     base = c.baseline.name if c.baseline else "the best"
     what = f"Mean {metric.name} {c.moment} over n {c.terms.repetitions}"
     ends = f"the {100 * CONFIDENCE:g} % interval of the mean by Student's t{sections.cut_text(metric.bounds)}"
     tests = f"t-tests at {100 * SIGNIFICANCE:g} %, corrected for all comparisons (Holm)"
     said = f"{what} with {ends}. Verdict: against {base}, by {tests}."
     of_study = f"The study says: {c.study.sentence}" if c.study and c.study.metric == metric.name else ""
-    return rows, " ".join(filter(None, (said, c.caution, of_study, c.choice.sentence)))
+    return rows, " ".join(filter(None, (said, sections.cautions(c), of_study, c.choice.sentence)))
 
 
 _MAX_ROWS = 16  # of a table whose rows have an order of their own

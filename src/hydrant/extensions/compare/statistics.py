@@ -135,6 +135,7 @@ def unpaired(values: Sequence[float], baseline: Sequence[float], overlap: float 
 
 
 def _tested(num_pairs: int, mean: float, error: float, degrees: int) -> Difference:
+    mean = 0.0 if abs(mean) < _ROUNDING * error else mean
     p = 2 * float(special.stdtr(degrees, -abs(mean) / error))
     return Difference(num_pairs, mean, None, None, p, None, error, degrees).at_once(1, is_shown=False)
 
@@ -419,7 +420,7 @@ def seeds_needed(difference: float, std: float, num_comparisons: int = 1) -> int
 
 
 def signed(value: float | None) -> str:
-    return "-" if value is None else format_metric(value, sign="+")
+    return "-" if value is None else format_metric(value, sign="+" if value else "")
 
 
 def corrected_for(num_comparisons: int) -> str:

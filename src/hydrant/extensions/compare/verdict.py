@@ -167,9 +167,8 @@ class _Case:
         for groups in (groups for groups in cells if {*self.leader.labels} < {*groups[0].labels}):
             [(key, best)] = self.leader.labels.items()
             [other], rival = {*groups[0].labels} - {key}, self.rival.labels[key]
-            means = {(g.labels[key], g.labels[other]): g.estimate.mean or 0.0 for g in groups if g.results}
-            both = {value for name, value in means if name == best and (rival, value) in means}
-            leads = {value: means[best, value] - means[rival, value] for value in both}
+            mean = {(g.labels[key], g.labels[other]): g.estimate.mean or 0.0 for g in groups if g.results}
+            leads = {v: mean[best, v] - mean[rival, v] for k, v in mean if k == best and (rival, v) in mean}
             texts += [_cases(leads, other, self.terms.metric, options)] * (len(leads) > 1)
         return f" on average, {'; '.join(texts)}" if texts else ""
 
@@ -363,11 +362,13 @@ class Interaction(Change):
     with_one_best: Sequence[str]
     num_changes: int
 
-    def sentence(self, metric: Metric, options: Collection[str]) -> str:
-        """Return whose lead depends on what. `options`: the keys that are config groups."""
+    def sentence(self, metric: Metric, options: Collection[str], said: set[str]) -> str:
+        """Return whose lead depends on what. `options`: the config groups. `said`: whose lead was said."""
+        if said.intersection(self.keys):
+            return f"depends on {' '.join({*self.keys} - said)}"
         one, two = (_short(self.keys[0], value, options) for value in self.lead_of)
         cases = _cases(dict(zip(self.change_to, self.leads, strict=True)), self.keys[1], metric, options)
-        return f"{one} over {two} in {metric.name} depends on {self.keys[1]}: it is {cases}"
+        return f"of {one} over {two} in {metric.name} depends on {self.keys[1]}: it is {cases}"
 
 
 def _cases(leads: Mapping[str, float], key: str, metric: Metric, options: Collection[str]) -> str:
@@ -475,12 +476,7 @@ def _of_all(
     first = (clear or interacting or ranked)[0]
     verdict, is_first_open = verdicts[first], not clear and not interacting
     open_ones = [key for key in ranked[is_first_open:] if verdicts[key].status != "decided"]
-    texts = [
-        f"the lead depends on {' '.join({*one.keys} - {first})}"
-        if first in clear and first in one.keys
-        else f"the lead of {one.sentence(terms.metric, options)}"
-        for one in decided
-    ]
+    texts = [f"the lead {one.sentence(terms.metric, options, {*clear[:1]})}" for one in decided]
     ends = [f"--by {','.join(one.keys)} compares their settings." for one in decided]
     if interacting and not clear:
         over = _pairs(decided[0].num_pairs, "paired", terms)

@@ -300,18 +300,8 @@ def _group(
     lacking = dict.fromkeys(seed for cell in cells for seed in table[cell] if seed not in counted)
     left_out = [cell for cell in table if cell not in cells]
     left_out += [f"{' '.join(seed_keys)} {seed}" for seed in lacking]
-    return Group(
-        labels,
-        runs,
-        counted,
-        results,
-        estimate(independent(results), metric.bounds),
-        states,
-        1,
-        varied,
-        cells,
-        left_out,
-    )
+    of_all = estimate(independent(results), metric.bounds)
+    return Group(labels, runs, counted, results, of_all, states, 1, varied, cells, left_out)
 
 
 def independent(results: Mapping[str, float]) -> list[float]:

@@ -348,10 +348,10 @@ def _verdict(c: Comparison) -> list[str]:
     chosen; and a line for each incomplete group with a better mean that the verdict does not name.
     """
     verdict = [c.verdict.sentence] if c.study is None else verdict_lines(c.study, c.verdict, c.metric.name)
-    chosen = [c.choice.sentence] if c.choice.sentence else []
     unnamed = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
     lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in unnamed]
-    return [*verdict, *filter(None, [" ".join(_untuned(c))]), *_counted_results(c), *chosen, *lines]
+    said = [" ".join(_untuned(c)), *_counted_results(c), c.choice.sentence]
+    return [*verdict, *filter(None, said), *lines]
 
 
 def _untuned(c: Comparison) -> list[str]:

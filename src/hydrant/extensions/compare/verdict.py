@@ -149,16 +149,15 @@ class _Case:
     def effects(self, key: str) -> list["Effect"]:
         """Return the lead of the best value of a key over each other one."""
         leader, metric = self.leader, self.terms.metric
-        leads = [corrected_lead(rival, leader, metric, self.num_counted) for rival in self.rivals]
         return [
             Effect.of(
-                lead,
+                corrected_lead(rival, leader, metric, self.num_counted),
                 is_decided=is_beaten(rival, leader, metric),
                 key=key,
                 best=leader.labels[key],
                 other=rival.labels[key],
             )
-            for rival, lead in zip(self.rivals, leads, strict=True)
+            for rival in self.rivals
         ]
 
     def _on_average(self, cells: Sequence[Sequence[Group]]) -> str:
@@ -410,8 +409,7 @@ def find_factorial(
     if len(by) < 2 or not all(_are_crossed(groups[key], key, by) for key in by):
         return None
     ranked = {key: _best_first(of_key, metric) for key, of_key in groups.items()}
-    pairs = itertools.combinations(by, 2)
-    cells = {pair: group_runs(runs, pair, keys, metric) for pair in pairs}
+    cells = {pair: group_runs(runs, pair, keys, metric) for pair in itertools.combinations(by, 2)}
     changes = {pair: _clearest_change(of_pair, metric) for pair, of_pair in cells.items()}
     tested = {pair: gap for pair, (gap, _) in changes.items() if gap.p is not None}
     gaps = [ranking.difference(rival, best) for best, *rest in ranked.values() for rival in rest]
@@ -429,7 +427,7 @@ def find_factorial(
     factorial = Factorial(
         [effect for key, case in cases.items() for effect in case.effects(key)],
         interactions,
-        [pair for pair in itertools.combinations(by, 2) if pair not in tested],
+        [pair for pair in cells if pair not in tested],
         [key for key in by if verdicts[key].status == "decided"],
         num,
         [f"{name} in {g.name}" for g in itertools.chain(*groups.values()) for name in g.left_out],

@@ -12,7 +12,7 @@ from marks import slow
 from run_folders import assert_same_state, rows, summary, weights
 from safetensors.torch import load_file
 from timm.utils import ModelEmaV3
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from training_runs import Train, whole_and_resumed
 
@@ -21,6 +21,7 @@ from hydrant.clock import Clock, Steps
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.optimizers import Ema
+from hydrant.optimizers.ema import copied_model
 from hydrant.training.prepare.build import prepare
 
 SHORT = ("tracker=local", "model=convnet", "model.widths=[4,8]", "duration=9", "log_every=3", "eval_every=3",
@@ -72,6 +73,28 @@ def test_a_weight_with_two_names_is_averaged_once() -> None:
     torch.testing.assert_close(averaged["0.weight"], expected)
     torch.testing.assert_close(averaged["2.weight"], expected)
     assert averaged.keys() == before.keys()
+
+
+def test_functions_of_a_copied_model_call_its_own_parts() -> None:
+    """As in minGPT, whose blocks keep a lambda over their layers. Averages and passed models are copies."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, scale = nn.ModuleDict({"proj": nn.Linear(2, 2)}), 3.0
+            layers = self.layers
+            self.mlp = lambda inputs, times=2.0: layers["proj"](inputs) * times * scale
+            self.register_forward_hook(lambda _, __, outputs: outputs + layers["proj"].bias)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.mlp(inputs)
+
+    original, inputs = Block(), torch.ones(1, 2)
+    expected, copied = original(inputs), copied_model(original)
+    assert torch.equal(copied(inputs), expected)
+    for parameter in original.parameters():
+        parameter.data.zero_()
+    assert torch.equal(copied(inputs), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16])

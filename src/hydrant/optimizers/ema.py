@@ -3,6 +3,7 @@
 import contextlib
 import copy
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -167,7 +168,7 @@ class Ema(ModelAverage):
 
     def start(self, model: nn.Module) -> None:
         copied = {name for name, _ in model.named_buffers()} if self._exclude_buffers else set[str]()
-        self.begin(model, copy.deepcopy(model).eval(), copied)
+        self.begin(model, copied_model(model).eval(), copied)
 
     def weight(self, num_updates: int) -> float:
         count = num_updates - self._start - 1
@@ -204,7 +205,7 @@ class TailAverage(ModelAverage):
             raise ConfigError(key, message, remedy="begin earlier, such as at 80%, or average more often")
 
     def start(self, model: nn.Module) -> None:
-        self.begin(model, copy.deepcopy(model).eval())
+        self.begin(model, copied_model(model).eval())
 
     def weight(self, num_updates: int) -> float:
         place = num_updates - self._start
@@ -212,6 +213,28 @@ class TailAverage(ModelAverage):
         if not count:
             return 1.0
         return 1.0 / count if self._every.due(place) else 0.0
+
+
+def copied_model(model: nn.Module) -> nn.Module:
+    """Return a deep copy of a model, whose functions call its own parts, such as `self.mlp = lambda x: self.proj(x)`.
+
+    `copy.deepcopy` copies no function, so in its copy this one calls the part of the original.
+    """
+    attributes = [value for module in model.modules() for value in vars(module).values()]
+    attributes += [entry for value in attributes if isinstance(value, Mapping) for entry in value.values()]
+    functions = [value for value in attributes if isinstance(value, FunctionType) and value.__closure__]
+    memo = dict[int, Any]()
+    for function in functions:
+        closure = tuple(CellType() for _ in function.__closure__ or ())
+        of_copy = FunctionType(function.__code__, function.__globals__, closure=closure)
+        of_copy.__defaults__, of_copy.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+        memo[id(function)] = of_copy
+    copied = copy.deepcopy(model, memo)
+    for function in functions:
+        for cell, old in zip(memo[id(function)].__closure__, function.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # a variable without a value
+                cell.cell_contents = memo.get(id(old.cell_contents), old.cell_contents)
+    return copied
 
 
 def _select(state: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:

@@ -5,7 +5,6 @@ The config names them by a target of this module, with the class of the object. 
 """
 
 import contextlib
-import copy
 import hashlib
 import re
 from collections.abc import Generator, Mapping, Sequence
@@ -23,6 +22,7 @@ from hydrant.config.groups import PASSED_PREFIX, is_passed, not_passed
 from hydrant.config.metric_keys import declared_metric
 from hydrant.data import Data
 from hydrant.errors import ConfigError, traced
+from hydrant.optimizers.ema import copied_model
 from hydrant.tasks import Task
 
 _passed: ContextVar[Mapping[str, Any]] = ContextVar("passed", default=MappingProxyType({}))  # by config group
@@ -53,10 +53,10 @@ def passed_model(*, type: str, structure: str) -> nn.Module:
     model = _object("model", type)
     made = model if isinstance(model, nn.Module) else model()
     if made is model:
-        return copy.deepcopy(made)
+        return copied_model(made)
     if any(tensor in _known for tensor in (*made.parameters(), *made.buffers())):
         with contextlib.suppress(RuntimeError):  # torch's old weight_norm and prune allow no copy
-            return copy.deepcopy(made)
+            return copied_model(made)
     return made  # it was just made, so it needs no copy
 
 

@@ -1,6 +1,8 @@
 """What a task carries from update to update: the weights of plain loops, at any division, and after a resume."""
 
+import copy
 from pathlib import Path
+from typing import Any
 
 import carrying
 import pytest
@@ -9,10 +11,14 @@ import torch.nn.functional as F
 from example_projects import use_example
 from ranks import run_on_ranks
 from run_folders import assert_same_state, rows, training, weights
+from torch.utils.data import TensorDataset
 from training_runs import Train, interrupt_at, seeded_batches
 
 import hydrant
 from examples.loops import lstm
+from hydrant.batch import Batch, Outcome
+from hydrant.errors import ConfigError
+from hydrant.tasks import Task
 from hydrant.training.prepare.build import prepare
 
 WORDS = ("tracker=local", "experiment=lstm", "duration=10", "log_every=3", "eval_every=3", "save_every=3")
@@ -25,6 +31,61 @@ MOCO = ("tracker=local", "allow_targets=[carrying]", "~model.hidden", "~model.dr
 
 def assert_near(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+class Remembering(Task):
+    """Carries its last outputs and those before them, and compares new ones with both."""
+
+    loss_of_batch = True
+
+    def outputs(self, batch: Batch) -> torch.Tensor:
+        INPUTS.append(batch.inputs)
+        return self.model(batch.inputs)
+
+    def assess(self, outputs: torch.Tensor, batch: Batch) -> Outcome:
+        zeros = torch.zeros_like(outputs)
+        last, before = self.carried or (zeros, zeros)
+        loss = (outputs - batch.targets).square().mean() + 0.5 * (outputs - before).square().mean()
+        return Outcome({"loss": loss}, {}, outputs.detach(), len(outputs), (outputs.detach(), last))
+
+
+class Transposed(Remembering):
+    def assess(self, outputs: torch.Tensor, batch: Batch) -> Outcome:
+        return super().assess(outputs, batch)._replace(carried=outputs.T)
+
+
+INPUTS = list[torch.Tensor]()
+"""Those of the calls of `outputs`."""
+
+
+def test_a_state_may_hold_the_one_before_it_and_a_loss_of_a_whole_batch_sees_the_whole(workdir: Path) -> None:
+    inputs = torch.arange(8.0)[:, None] / 4
+    data, model = TensorDataset(inputs, inputs.sin()), torch.nn.Linear(1, 1)
+    words = ("tracker=local", "duration=5", "global_batch_size=8", "eval_every=null", "scheduler=constant",
+             "optimizer=sgd", "optimizer.momentum=0", "optimizer.nesterov=false", "optimizer.weight_decay=0",
+             "optimizer.lr=0.1")  # fmt: skip
+    trained = list[Any]()
+    for size in ("null", "2"):
+        INPUTS.clear()
+        config = hydrant.compose([*words, f"name=by-{size}", f"micro_batch_size={size}"])
+        run = hydrant.train(config, model=model, data=(data, data), task=Remembering)
+        trained.append(run.model("last").state_dict())
+        if size == "null":
+            batches = [batch for batch in INPUTS if len(batch) == 8][-5:]
+    plain, states = copy.deepcopy(model), [torch.zeros(8, 1)] * 2
+    for batch in batches:
+        outputs = plain(batch)
+        loss = (outputs - batch.sin()).square().mean() + 0.5 * (outputs - states[-2]).square().mean()
+        loss.backward()
+        states.append(outputs.detach())
+        for parameter in plain.parameters():
+            parameter.data -= 0.1 * parameter.grad
+            parameter.grad = None
+    for weights_of in trained:
+        assert_near(weights_of, plain.state_dict())
+    config = hydrant.compose([*words, "name=transposed"])
+    with pytest.raises(ConfigError, match=r"task: carries a tensor of shape \[1, 2\] from 2 samples"):
+        hydrant.train(config, model=model, data=(data, data), task=Transposed)
 
 
 @pytest.mark.extension  # the data

@@ -220,20 +220,16 @@ def copied_model(model: nn.Module) -> nn.Module:
 
     `copy.deepcopy` copies no function, so in its copy this one calls the part of the original.
     """
-    attributes = [value for module in model.modules() for value in vars(module).values()]
-    attributes += [entry for value in attributes if isinstance(value, Mapping) for entry in value.values()]
-    functions = [value for value in attributes if isinstance(value, FunctionType) and value.__closure__]
-    memo = dict[int, Any]()
-    for function in functions:
-        closure = tuple(CellType() for _ in function.__closure__ or ())
-        of_copy = FunctionType(function.__code__, function.__globals__, closure=closure)
-        of_copy.__defaults__, of_copy.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-        memo[id(function)] = of_copy
+    memo = dict[int, Any]()  # the copies, by `id` of what they are of
     copied = copy.deepcopy(model, memo)
-    for function in functions:
-        for cell, old in zip(memo[id(function)].__closure__, function.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # a variable without a value
-                cell.cell_contents = memo.get(id(old.cell_contents), old.cell_contents)
+    for module in copied.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, FunctionType) and value.__closure__:
+                old = [cell.cell_contents for cell in value.__closure__]
+                closure = tuple(CellType(memo.get(id(content), content)) for content in old)
+                rebound = FunctionType(value.__code__, value.__globals__, name, value.__defaults__, closure)
+                rebound.__kwdefaults__ = value.__kwdefaults__
+                vars(module)[name] = rebound
     return copied
 
 

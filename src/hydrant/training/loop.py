@@ -107,8 +107,11 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
     if len(applied) == len(updates):
         state.num_skipped_in_a_row = 0
     if applied:
-        if applied[-1].outcomes[0].carried is not None:
-            carry(trainer, applied[-1].outcomes)
+        carrying = [update.outcomes for update in applied if update.outcomes[0].carried is not None]
+        if carrying:
+            carry(trainer, carrying[-1])
+        else:
+            trainer.carried = []
         trainer.buffers.end_update()
         trainer.plan.averaging.update(state.num_updates)
     if not takes_turns:
@@ -119,14 +122,14 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
 
 def carry(trainer: Trainer, outcomes: Sequence[Outcome]) -> None:
     """Keep what the task carries to the next update, and give the whole of it to a task with a method `end_update`."""
-    carried = [map_tensors(Tensor.detach, outcome.carried) for outcome in outcomes]
+    contiguous = partial(torch.clone, memory_format=torch.contiguous_format)  # as in a run that continues
+    carried = [map_tensors(lambda t: contiguous(t.detach()), outcome.carried) for outcome in outcomes]
     before, now = [*tensors_of(trainer.carried)], [*tensors_of(carried)]
     if [tensor.shape for tensor in before] == [tensor.shape for tensor in now]:
         # CUDA graphs read a task's tensors where they were.
         torch._foreach_copy_(before, now)  # pyright: ignore[reportPrivateUsage]
     else:
-        # As in a run that continues.
-        trainer.carried = map_tensors(lambda t: t.clone(memory_format=torch.contiguous_format), carried)
+        trainer.carried = carried
     task = cast("Task", trainer.task)
     if type(task).end_update is not Task.end_update:
         with torch.no_grad():
@@ -241,6 +244,8 @@ class WholeBatch:
         self._num_parts, self._num_leaves = len(of_ranks) * len(parts), len(leaves)
         seeding.seed_micro_step(spec.seed, num_updates, self._num_parts, world.device)  # of the losses
         outputs, targets = whole_batch(of_ranks)
+        if trainer.carried:
+            task.carried = whole_batch(plan.parallel.all_gather(trainer.carried))
         outcome: Outcome = trainer.forward(partial(task.assess, outputs), Batch((), targets))
         inputs, losses = [*leaves, *self._parameters], outcome.losses.items()
         self._gradients = {

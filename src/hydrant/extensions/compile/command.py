@@ -204,15 +204,12 @@ def _copy(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
 
 
-def _discard(*_: object) -> None: ...
-
-
 def _minimize(graph: Graph, arguments: Arguments, fails: Fails) -> SmallestFailure | str:
     from torch._functorch import fx_minifier
 
     minifier: Any = fx_minifier.minifier
     try:
-        small, inputs = minifier(graph, arguments, fails, dump_state=_discard)
+        small, inputs = minifier(graph, arguments, fails, dump_state=lambda *_: None)
     except Exception as error:  # the minifier is a tool for developers of torch and may raise anything
         return f"PyTorch's minifier failed ({typed_line(error)})"
     operations = [node for node in small.graph.nodes if node.op.startswith("call")]

@@ -326,8 +326,17 @@ class Rehearsal:
         return self._try("training", source, size, call)
 
     def forward(self, batch: Batch) -> Outcome:
-        """Return the outcome for a batch in the precision of the run."""
-        return self.precision.around(lambda task, batch: task.forward(batch))(self.task, batch)
+        """Return the outcome for a batch in the precision of the run.
+
+        Raises:
+            ConfigError: the task carries what is not divided as the batch is.
+        """
+        outcome = self.precision.around(lambda task, batch: task.forward(batch))(self.task, batch)
+        for tensor in tensors_of(outcome.carried):
+            if tensor.shape[:1] != (batch.num_samples,):
+                message = f"carries a tensor of shape {[*tensor.shape]} from {batch.num_samples} samples"
+                raise ConfigError("task", message, remedy="carry tensors (B, ...), with the samples first")
+        return outcome
 
     def outcome(self, batch: Batch) -> Outcome:
         """Return the outcome for a batch in an evaluation."""

@@ -41,8 +41,7 @@ LATE = "'\\${oc.create:{_target_: torch.utils.collect_env.run, command: touch ca
         "torchao.prototype.gptq.gptq_example.main", "torchvision.models.get_model", "hydrant.data.base.Data.__init__",
         "hydrant.schedules._check_fits", "hydrant.training.distributed.world.Parallel.wrap",
         "hydrant.data.workers.pickle.loads", "hydrant.data.InMemorySource.subset",
-        *of_extension("hydrant.extensions.language.token_files.write_corpus", "hydrant.extensions.wandb.sdk.stop_core",
-                      "hydrant.extensions.language.token_files.write_tokens",
+        *of_extension("hydrant.extensions.language.token_files.write_tokens", "hydrant.extensions.wandb.sdk.stop_core",
                       "hydrant.extensions.wandb.tracker.WandbTracker.file"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from hydrant.clock import converted
 from hydrant.config.groups import own_words
 from hydrant.errors import ConfigError, HydrantError, first_line, is_in_user_code, quoted, suggestion, traced
-from hydrant.files.plain_values import check_value, hints_of, leaves, with_floats
+from hydrant.files.plain_values import check_value, hints_of, leaves, told_by, with_floats
 from hydrant.safety.targets import locate, positional_arguments, target_nodes
 
 _Convert = Literal["none", "partial", "object", "all"]
@@ -167,18 +167,6 @@ def rejected_key(key: str, node: Mapping[str, Any], message: str) -> str:
     ]
     matches = named if len(named) == 1 else with_value
     return f"{key}.{matches[0]}" if len(matches) == 1 else key
-
-
-def told_by(data_set: Any) -> dict[str, Any]:
-    """Return the `num_classes` and `input_shape` that a data set tells by its attributes; None: it tells none.
-
-    The classes are also told by `vocab_size`, or by the list `classes`, as in torchvision's data sets.
-    """
-    classes, shape = getattr(data_set, "classes", None), getattr(data_set, "input_shape", None)
-    counts = [getattr(data_set, name, None) for name in ("num_classes", "vocab_size")]
-    counts += [len(cast("list[Any]", classes))] if isinstance(classes, list | tuple) else []
-    count = next((count for count in counts if isinstance(count, int)), None)
-    return {"num_classes": count, "input_shape": [*shape] if isinstance(shape, list | tuple) else None}
 
 
 @lru_cache  # for the jobs of a sweep

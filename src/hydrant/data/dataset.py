@@ -19,12 +19,11 @@ import torch
 from torch.utils.data import Subset, TensorDataset, default_collate
 
 from hydrant.batch import Tensors
-from hydrant.config.instantiate import told_by
 from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization, check_same_classes
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.errors import ConfigError, DataError, log, no_file, suggestion, typed_line
-from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, check_value
+from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, check_value, told_by
 
 if TYPE_CHECKING:
     from PIL.Image import Image

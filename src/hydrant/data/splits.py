@@ -16,7 +16,6 @@ from hydrant.data.base import Data, Source, changed_statistics, labels_of
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import LoaderSource, SampleSet
 from hydrant.errors import ConfigError, log, unknown_name
-from hydrant.files.on_disk import split_digests
 from hydrant.files.plain_values import RatioBelowOne, check_value
 
 TRAIN, VAL, TEST = "train", "val", "test"
@@ -169,15 +168,15 @@ class DataIdentity:
     validated_by: Mapping[str, Any]
 
     @classmethod
-    def of(cls, data: Data, config: Mapping[str, Any]) -> Self:
-        """Return that of the divided data of a run. `config`: flat."""
+    def of(cls, data: Data, config: Mapping[str, Any], data_files: Mapping[str, str]) -> Self:
+        """Return that of the divided data of a run. `config`: flat; `data_files`: the digests of `data.files`."""
         sources = {TRAIN: data.train, VAL: data.val}
         sources |= {f"{VAL}/{name}": source for name, source in data.extra_val.items()}
         samples = {name: source.num_samples for name, source in sources.items()}
         keys = {key: value for key, value in config.items() if key.startswith(_VALIDATION)}
         counts = {name: count for name, count in samples.items() if name != TRAIN}
         names = None if data.class_names is None else list(data.class_names)
-        return cls(names, dict(data.statistics), samples, split_digests(data.files), counts | keys)
+        return cls(names, dict(data.statistics), samples, data_files, counts | keys)
 
     def differences(self, now: Self) -> dict[str, str]:
         """Return what has changed from these data to those of `now`, by the field; "" stands for no words.

@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from annotated_types import Ge, Gt, Interval
 
@@ -211,3 +211,15 @@ def _choices(hint: Any) -> tuple[Any, ...]:
 def is_torch_class(hint: Any) -> bool:
     """Whether a hint is a class of torch, whose objects only a `_target_` can create."""
     return inspect.isclass(hint) and hint.__module__.startswith("torch")
+
+
+def told_by(data_set: Any) -> dict[str, Any]:
+    """Return the `num_classes` and `input_shape` that a data set tells by its attributes; None: it tells none.
+
+    The classes are also told by `vocab_size`, or by the list `classes`, as in torchvision's data sets.
+    """
+    classes, shape = getattr(data_set, "classes", None), getattr(data_set, "input_shape", None)
+    counts = [getattr(data_set, name, None) for name in ("num_classes", "vocab_size")]
+    counts += [len(cast("list[Any]", classes))] if isinstance(classes, list | tuple) else []
+    count = next((count for count in counts if isinstance(count, int)), None)
+    return {"num_classes": count, "input_shape": [*shape] if isinstance(shape, list | tuple) else None}

@@ -21,6 +21,7 @@ from hydrant.data import Data, StreamSpec
 from hydrant.data import splits as data_splits
 from hydrant.data.base import Mixing, changed_statistics
 from hydrant.errors import ConfigError, log, prefix_error_keys
+from hydrant.files.on_disk import split_digests
 from hydrant.installation import listeners
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
@@ -132,11 +133,11 @@ def _prepare(
         rehearsal.check_saving(task, hooks)
     return Plan(
         config=config, world=world, parallel=parallel, precision=precision, compilation=compilation,
-        data=data, identity=data_splits.DataIdentity.of(data, flatten(config)), splits=splits, spec=spec, mixing=mixing,
-        task=task, flops=dry.flops, targets_per_sample=dry.targets_per_sample, written_buffers=dry.written_buffers,
-        clock=clock, intervals=intervals, hooks=hooks, eval_metrics=rehearsal.eval_metrics(prefixes, dry),
-        schedules=schedules, optimizers=optimizers, averaging=averaging,
-        profiler=instantiate(config, "profiler", world.device, clock),
+        data=data, identity=data_splits.DataIdentity.of(data, flatten(config), split_digests(data.files)),
+        splits=splits, spec=spec, mixing=mixing, task=task, flops=dry.flops,
+        targets_per_sample=dry.targets_per_sample, written_buffers=dry.written_buffers, clock=clock,
+        intervals=intervals, hooks=hooks, eval_metrics=rehearsal.eval_metrics(prefixes, dry), schedules=schedules,
+        optimizers=optimizers, averaging=averaging, profiler=instantiate(config, "profiler", world.device, clock),
     )  # fmt: skip
 
 

@@ -170,6 +170,8 @@ def test_less_of_a_loss_is_better(name: str, lead: float, tmp_path: Path, compar
          "seed=0,1,2."),
         ({"adamw": [0.90, 0.90, NEVER, 0.99, 0.99, 0.99], "sgd": [0.91, 0.912, 0.95]},
          "Undecided: adamw has the better mean, but on the 2 common seeds, sgd is better by 0.011."),
+        ({"adamw": [0.90, 0.90, None, 0.99], "sgd": [0.91, 0.912, 0.94, None]},
+         "Undecided: adamw has the better mean, but on the 2 common seeds, sgd is better by 0.011."),
         ({"adamw": [0.95, 0.951, 0.949], "sgd": [NEVER, NEVER, NEVER, 0.93, 0.932, 0.931]},
          "Decided: adamw is better than sgd by 0.019 in val/accuracy (3 and 3 unpaired seeds, p = 0.002)."),
     ],

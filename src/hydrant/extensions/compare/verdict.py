@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
+from hydrant.config.groups import REPETITIONS
 from hydrant.config.metric_keys import differing_definitions, mode_by_name
 from hydrant.extensions.compare import ranking, statistics
 from hydrant.extensions.compare.groups import Group, Metric, Terms, are_balanced, group_runs, independent
@@ -138,12 +139,16 @@ class _Case:
         if self.std and versus.mean and not self.obstacle:
             self.seeds = statistics.seeds_needed(versus.mean, self.std, num_comparisons)
 
-    def verdict(self, groups: Sequence[Group], cells: Sequence[Sequence[Group]] = ()) -> Verdict:
-        """`groups`: of which those without a result are named. `cells`: the groups of each two keys that interact."""
+    def verdict(self, groups: Sequence[Group], interacting: Sequence[str] = ()) -> Verdict:
+        """`groups`: of which those without a result are named. `interacting`: the keys with which their key does."""
         rest = self.leader.name, self.rival.name, self.lead, self.num_counted
         if self.open_ones:
             return Verdict("undecided", f"{self.undecided}{_looks(self.terms)}", None, *rest, self.seeds)
-        sentence = f"{self.decided(cells)}{_silent(groups)}.{_looks(self.terms)}"
+        evidence = f"{self.over}, {_p_text(self.versus.p_holm, self.num_counted)}"
+        also = f"; also better than {self.beaten}" if self.beaten else ""
+        lead = f"{self.names[0]} is better than {self.names[1]} by {self.size} in {self.terms.metric.name}"
+        lead += self._on_average(interacting)
+        sentence = f"Decided: {lead} ({evidence}){also}{_silent(groups)}.{_looks(self.terms)}"
         return Verdict("decided", sentence, self.leader.name, *rest)
 
     def effects(self, key: str) -> list["Effect"]:
@@ -160,22 +165,17 @@ class _Case:
             for rival in self.rivals
         ]
 
-    def _on_average(self, cells: Sequence[Sequence[Group]]) -> str:
-        """Return the lead with each value of the keys with which this one interacts, in words; "" if with none."""
-        options, texts = {*config_groups(self.leader.runs)}, list[str]()
-        for groups in (groups for groups in cells if {*self.leader.labels} < {*groups[0].labels}):
-            [(key, best)] = self.leader.labels.items()
-            [other], rival = {*groups[0].labels} - {key}, self.rival.labels[key]
-            mean = {(g.labels[key], g.labels[other]): g.estimate.mean or 0.0 for g in groups if g.results}
-            leads = {v: mean[best, v] - mean[rival, v] for k, v in mean if k == best and (rival, v) in mean}
-            texts += [_cases(leads, other, self.terms.metric, options)] * (len(leads) > 1)
+    def _on_average(self, interacting: Sequence[str]) -> str:
+        """Return the lead with each value of these keys, in words; "" without keys. Its runs are those that p is of."""
+        one, two, texts, metric = self.leader, self.rival, list[str](), self.terms.metric
+        seeds = {*one.counted} & {*two.counted} if self.versus.num_pairs else {*one.counted, *two.counted}
+        runs = [run for g in (one, two) for seed in g.counted if seed in seeds for run in g.counted[seed]]
+        for other in interacting:
+            cells = group_runs(runs, [*one.labels, other], [*one.averaged_over, *REPETITIONS], metric)
+            [(key, best)], rows = one.labels.items(), _rows(cells, *one.labels)
+            leads = _leads(rows[best], rows[two.labels[key]])
+            texts += [_cases(leads, other, metric, {*config_groups(runs)})] * (len(leads) > 1)
         return f" on average, {'; '.join(texts)}" if texts else ""
-
-    def decided(self, cells: Sequence[Sequence[Group]]) -> str:
-        evidence = f"{self.over}, {_p_text(self.versus.p_holm, self.num_counted)}"
-        also = f"; also better than {self.beaten}" if self.beaten else ""
-        lead = f"{self.names[0]} is better than {self.names[1]} by {self.size} in {self.terms.metric.name}"
-        return f"Decided: {lead}{self._on_average(cells)} ({evidence}){also}"
 
     @property
     def undecided(self) -> str:
@@ -202,8 +202,8 @@ class _Case:
             # The leader is complete.
             (metric.is_better(means[1], means[0]),
              f"{rival} has a better mean than {leader}, but {_shortfall(self.rival)}"),
-            (bool(self.leader.without_result), f"{self.start}, but {_shortfall(self.leader)}"),
             (is_behind, f"{leader} has the better mean, but {on_pairs}"),
+            (bool(self.leader.without_result), f"{self.start}, but {_shortfall(self.leader)}"),
             (versus.p is None, f"{self.start}, but {self._why_untested()}"),
         )  # fmt: skip
         return next((text for applies, text in reasons if applies), "")
@@ -409,8 +409,8 @@ def find_factorial(
     if len(by) < 2 or not all(_are_crossed(groups[key], key, by) for key in by):
         return None
     ranked = {key: _best_first(of_key, metric) for key, of_key in groups.items()}
-    cells = {pair: group_runs(runs, pair, keys, metric) for pair in itertools.combinations(by, 2)}
-    changes = {pair: _clearest_change(of_pair, metric) for pair, of_pair in cells.items()}
+    pairs = [*itertools.combinations(by, 2)]
+    changes = {pair: _clearest_change(group_runs(runs, pair, keys, metric), metric) for pair in pairs}
     tested = {pair: gap for pair, (gap, _) in changes.items() if gap.p is not None}
     gaps = [ranking.difference(rival, best) for best, *rest in ranked.values() for rival in rest]
     num = max(len(tested) + sum(gap.p is not None for gap in gaps), 1)
@@ -422,12 +422,13 @@ def find_factorial(
         cases[key] = _Case(best, rivals, num, noise, terms)
     num *= terms.factor
     interactions = [_interaction(next(corrected), num, changes[pair][1]) for pair in tested]
-    of_decided = [cells[pair] for pair, one in zip(tested, interactions, strict=True) if one.is_decided]
-    verdicts = {key: case.verdict(groups[key], of_decided) for key, case in cases.items()}
+    decided = [one.keys for one in interactions if one.is_decided]
+    interacting = {key: [other for of in decided if key in of for other in {*of} - {key}] for key in by}
+    verdicts = {key: case.verdict(groups[key], interacting[key]) for key, case in cases.items()}
     factorial = Factorial(
         [effect for key, case in cases.items() for effect in case.effects(key)],
         interactions,
-        [pair for pair in cells if pair not in tested],
+        [pair for pair in pairs if pair not in tested],
         [key for key in by if verdicts[key].status == "decided"],
         num,
         [f"{name} in {g.name}" for g in itertools.chain(*groups.values()) for name in g.left_out],
@@ -480,7 +481,7 @@ def _of_all(
         over = _pairs(decided[0].num_pairs, "paired", terms)
         evidence = f"{over}, {_p_text(decided[0].p_holm, verdict.num_comparisons)}"
         sentence = f"Decided: {texts.pop(0)} ({evidence}). {ends.pop(0)}{_looks(terms)}"
-        verdict = replace(verdict, status="decided", winner=None, seeds_needed=None, sentence=sentence)
+        verdict = Verdict("decided", sentence, num_comparisons=verdict.num_comparisons)
     parts = [f"T{text[1:]}; {end}" for text, end in zip(texts, ends, strict=True)]
     parts += [f"Decided too: {', '.join(clear[1:])}."] * bool(clear[1:])
     names = ", ".join(f"{key}{' on average' * (key in interacting)}" for key in open_ones)
@@ -525,8 +526,7 @@ def _change(square: Sequence[Group], metric: Metric) -> _Change:
     plus = independent({seed: both.results[seed] + bases.results[seed] for seed in seeds})
     minus = independent({seed: one_base.results[seed] + two_base.results[seed] for seed in seeds})
     gap = statistics.paired(plus, minus, ranking.overlap_of(both))
-    means = [group.estimate.mean or 0.0 for group in square]  # of results, so none is None
-    leads = [means[0] - means[1], means[2] - means[3]]
+    leads = [*_leads({"": both, "base": two_base}, {"": one_base, "base": bases}).values()]
     lead_of, change_to = zip(both.labels.values(), bases.labels.values(), strict=True)
     if metric.is_better(0.0, sum(leads)):  # the better value leads
         gap, leads, lead_of = gap.negated(), [-lead for lead in leads], lead_of[::-1]
@@ -535,10 +535,30 @@ def _change(square: Sequence[Group], metric: Metric) -> _Change:
     return gap, {"keys": tuple(both.labels), "lead_of": lead_of, "change_to": change_to, "leads": leads}
 
 
+def _rows(groups: Sequence[Group], key: str) -> Mapping[str, Mapping[str, Group]]:
+    """Return the groups of two keys by their value of this one, and of the other one."""
+    rows = dict[str, dict[str, Group]]()
+    for group in groups:
+        [other] = {*group.labels} - {key}
+        rows.setdefault(group.labels[key], {})[group.labels[other]] = group
+    return rows
+
+
+def _leads(row: Mapping[str, Group], rival: Mapping[str, Group]) -> dict[str, float]:
+    """Return the lead over a rival with each value that both have, over the seeds that they have with all of these.
+
+    Without such seeds, it is that of all results.
+    """
+    shared = [group for value in row if value in rival for group in (row[value], rival[value])]
+    seeds = [seed for seed in shared[0].results if all(seed in g.results for g in shared)]
+    samples = [independent({seed: g.results[seed] for seed in seeds or g.results}) for g in shared]
+    means = iter(float(f"{sum(sample) / len(sample):.12g}") for sample in samples)  # without rounding errors
+    return {value: next(means) - next(means) for value in row if value in rival}
+
+
 def _has_one_best(groups: Sequence[Group], key: str, metric: Metric) -> bool:
-    """Return whether one value of a key has the best mean with each value of the other key."""
-    best = dict[str, str]()
-    for group in ranking.best_first(groups, metric):
-        [other] = [value for name, value in group.labels.items() if name != key]
-        best.setdefault(other, group.labels[key])
-    return len({*best.values()}) == 1
+    """Return whether a value of a key has results with each value of the other key, and no other value is better."""
+    rows = _rows(groups, key).values()
+    whole = [row for row in rows if all(row.keys() >= rival.keys() for rival in rows)]
+    leads = [[lead for rival in rows for lead in _leads(row, rival).values()] for row in whole]
+    return any(not any(metric.is_better(0.0, lead) for lead in of_row) for of_row in leads)

@@ -11,7 +11,7 @@ import torch
 from marks import of_extension, slow
 from run_folders import assert_same_state, rows, weights
 from sources import joined, same, spec, update
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant.config.check import check
@@ -99,7 +99,7 @@ class Items:
 
 def read_sets(train: Items, **changes: Any) -> Data:
     unset = ("test", "target", "class_names", "collate", "input_shape", "num_classes", "read")
-    given = {"val": train, "extra_val": {}, "num_workers": 0, "on_error": "fail", "in_memory": "auto"}
+    given = {"val": train, "extra_val": {}, "num_workers": 0, "on_error": "fail", "in_memory": False}
     given |= {"val_ratio": 0.0, "split_seed": 0}
     return dataset(train=train, **dict[str, Any].fromkeys(unset) | given | changes)
 
@@ -169,16 +169,31 @@ class Counted(Items):
 def test_items_that_never_change_are_read_once_and_give_the_same_batches() -> None:
     fixed = TensorDataset(torch.rand(25, 3).double(), torch.arange(25))
     size = {"micro_batch_size": 6}
-    items, read_often = Counted(*fixed), read_sets(Items(*fixed), in_memory=False).train
+    items, read_often = Counted(*fixed), read_sets(Items(*fixed)).train
     held = [read_sets(items, in_memory=True, num_workers=2, collate=collate) for collate in (None, stack)]
-    held += [read_sets(pairs, num_workers=2) for pairs in (fixed, Subset(fixed, range(25)))]
+    held.append(read_sets(Items(*fixed), in_memory=True, on_error="skip"))
     for source in (data.train for data in held):
         for chosen in (range(25), np.arange(20)):
             one, other = source.subset(chosen), read_often.subset(chosen)
             assert all(same(update(one, n, 2, **size), update(other, n, 2, **size)) for n in (0, 1, 5))
             assert same(joined(one.batches(spec(), 8)), joined(other.batches(spec(), 8)))
-    assert {items.reads[n] for n in range(25)} == {2}  # by each of two sources
+    assert Counter(items.reads.values()) == {3: 20, 2: 5}  # once for all subsets, or for each one held
     assert not multiprocessing.active_children()
+    for different in ((torch.ones(3), 0), ("text", 0)):
+        with pytest.raises(ConfigError, match=r"data.in_memory: true cannot hold .*; false reads any"):
+            dataset_source(Items((torch.ones(2), 0), different), in_memory=True).stream(spec())
+
+
+def test_samples_that_change_are_read_as_they_are_now() -> None:
+    """Those of a `TensorDataset` too, which a hook may change, or its owner between two runs."""
+    pairs: Any = TensorDataset(torch.zeros(8, 1), torch.zeros(8))
+    sources = [dataset_source(pairs), read_sets(pairs).train]
+    streams = [source.stream(spec()) for source in sources]
+    for number, value in enumerate((0.0, 1.0)):
+        pairs.tensors[1].fill_(value)
+        batches = [batch for stream in streams for batch in stream.micro_batches(number)]
+        batches += [batch for source in sources for batch in source.batches(spec(), 8)]
+        assert {value for batch in batches for value in batch.targets.tolist()} == {value}
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (5,)])

@@ -34,7 +34,7 @@ RUN = (
     "data=dataset", "data.train._target_=own_arrays.rows", "+data.train.count=21", "data.val._target_=own_arrays.rows",
     "+data.val.count=9", "allow_targets=[own_arrays]", "data.input_shape=[6]", "data.num_classes=3", "model.hidden=[8]",
     "tracker=local", "global_batch_size=6", "micro_batch_size=3", "eval_batch_size=4", "log_every=1", "eval_every=4",
-    "save_every=2", "data.in_memory=false",
+    "save_every=2",
 )  # fmt: skip
 
 

@@ -11,30 +11,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
-from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data import default_collate
 
 from hydrant.batch import Tensors
 from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization, check_same_classes
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
-from hydrant.errors import ConfigError, DataError, log, no_file, suggestion, typed_line
+from hydrant.errors import ConfigError, DataError, no_file, suggestion, typed_line
 from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, check_value, told_by
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 T = TypeVar("T")
-
-
-InMemory = Literal["auto"] | bool
-
-_SMALL = 256 * 2**20
-"""The most bytes of tensors that are held in memory without being asked."""
 
 
 def make_parts(
@@ -117,7 +112,7 @@ def dataset(
     num_classes: int | None,
     class_names: Sequence[str] | None,
     num_workers: NotNegativeInt,
-    in_memory: InMemory,
+    in_memory: bool,
     on_error: Literal["fail", "skip"],
     read: Callable[[Sequence[Path]], Any] | None,
 ) -> Data:
@@ -139,8 +134,7 @@ def dataset(
             torchvision return them without a transform, floats (C, H, W) in 0..1.
         input_shape, num_classes: for models that need them. None: what `train` tells, as `told_by` says.
         class_names: the name of each class.
-        in_memory: True: each item is read once and held, because it never changes. `auto`: those of a small
-            `TensorDataset` are, and of a `Subset` of one.
+        in_memory: True: each item is read once and held, because it never changes.
         on_error: for a sample that cannot be read: `fail` ends the run, `skip` logs a warning and uses the next one in
             training.
         read: makes a data set of a list of files, for `hydrant predict`. An item is the input of a file.
@@ -151,8 +145,9 @@ def dataset(
     damaged = DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
 
     def source(name: str, items: Any, *, has_targets: bool = True) -> LoaderSource:
+        key, is_held = f"data.{name}", in_memory and has_targets  # what is predicted is read once anyway
         return map_style_source(
-            f"data.{name}", items, target, collate, num_workers, damaged, in_memory, has_targets=has_targets
+            key, items, target, collate, num_workers, damaged, is_held, has_targets=has_targets
         )
 
     named = {"data.val": val, "data.test": test, **{f"data.extra_val.{n}": x for n, x in extra_val.items()}}
@@ -181,7 +176,12 @@ def shapes(train: Any, input_shape: Sequence[int] | None, num_classes: int | Non
 
 
 def dataset_source(
-    items: Any, *, target: str | None = None, collate: Collate | None = None, num_workers: int = 0
+    items: Any,
+    *,
+    target: str | None = None,
+    collate: Collate | None = None,
+    num_workers: int = 0,
+    in_memory: bool = False,
 ) -> LoaderSource:
     """Return the samples of a map-style `torch.utils.data.Dataset` as a source, for a `Data` made in Python.
 
@@ -191,7 +191,7 @@ def dataset_source(
     Raises:
         ConfigError: the data set is not map-style, or has no samples.
     """
-    return map_style_source("data", items, target, collate, num_workers)
+    return map_style_source("data", items, target, collate, num_workers, None, in_memory)
 
 
 def map_style_source(
@@ -201,7 +201,7 @@ def map_style_source(
     collate: Collate | None,
     num_workers: int,
     damaged: DamagedSamples | None = None,
-    in_memory: InMemory = "auto",
+    in_memory: bool = False,
     *,
     has_targets: bool = True,
 ) -> LoaderSource:
@@ -222,14 +222,10 @@ def map_style_source(
         raise ConfigError(key, "has no samples")
     name_of = f"sample {{}} of {key}".format
     damaged = DamagedSamples() if damaged is None else damaged
-    samples = _Pairs(items, target, has_targets, {} if in_memory is True else None)
-    whole: Any = items.dataset if type(items) is Subset else items  # whose samples are known never to change
-    is_small = type(whole) is TensorDataset and sum(tensor.nbytes for tensor in whole.tensors) <= _SMALL
-    is_read_once = is_small and collate is None if in_memory == "auto" else in_memory
-    if is_read_once:
-        log.info("%s: the %d samples are held in memory", key, len(items))
-    source = LoaderSource(samples, _same, _same, (), (), 0 if is_read_once else num_workers, name_of, damaged)
-    is_held = is_read_once and collate is None
+    is_held = in_memory and collate is None and not damaged.skip
+    read = cache(items.__getitem__) if in_memory and not is_held else items.__getitem__
+    samples = _Pairs(items, target, has_targets, read)
+    source = LoaderSource(samples, _same, _same, (), (), 0 if in_memory else num_workers, name_of, damaged)
     return replace(source, collate=collate or stack, rounds_doubles=collate is None, is_held=is_held)
 
 
@@ -260,7 +256,6 @@ def stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
 _OF_16_BITS = ("PNG", "PPM")
 """The file formats whose mode `I` has a range of 16 bits: Pillow opens 16 bits as `I`, or scales other ranges to
 65535."""
-_AS_THEY_ARE = ("L", "LA", "RGB", "RGBA")
 
 
 def is_picture(value: object) -> bool:
@@ -296,7 +291,7 @@ def to_tensor(image: Image) -> torch.Tensor:
         ValueError: its mode has no range.
     """
     image = to_bytes(image)
-    if image.mode not in _AS_THEY_ARE:
+    if image.mode not in ("L", "LA", "RGB", "RGBA"):
         image = image.convert("L" if image.mode == "1" else "RGB")
     pixels = torch.from_numpy(np.array(image))
     return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
@@ -309,7 +304,7 @@ class _Pairs:
     items: Any
     target: str | None
     has_targets: bool
-    read: dict[int, tuple[Any, Any]] | None  # by index, if each item is read once
+    read: Callable[[int], Any]  # returns the item of an index
 
     def __len__(self) -> int:
         return len(self.items)
@@ -320,13 +315,8 @@ class _Pairs:
         return getattr(self.items, "targets", None)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        if self.read is not None and index in self.read:
-            return self.read[index]
-        item = self.items[index]
-        pair = as_pair(item, self.target, f"sample {index}") if self.has_targets else (item, ())
-        if self.read is not None:
-            self.read[index] = pair
-        return pair
+        item = self.read(index)
+        return as_pair(item, self.target, f"sample {index}") if self.has_targets else (item, ())
 
 
 def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:

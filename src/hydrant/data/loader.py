@@ -53,7 +53,8 @@ class LoaderSource:
     (per channel, for pixels in 0..1), it is scaled to 0..1 and normalized on the device. Any other result is used as it
     is; integers stay integers. `collate` makes a batch of samples. With `num_workers=0` the training process reads.
 
-    With `is_held`, the training process reads each sample once, and holds all as tensors: they never change.
+    With `is_held`, the training process reads each sample once, and holds all as tensors: they never change, and none
+    is skipped.
 
     `name_of` returns the name of a sample for messages; with `names_are_files`, its file. A damaged sample ends the run
     unless `damaged.skip` is set. Then evaluations leave it out, and training uses the next readable sample instead.
@@ -89,11 +90,16 @@ class LoaderSource:
 
     @cached_property
     def held(self) -> InMemorySource:
-        """The samples as tensors, without damaged ones."""
-        spec = replace(base.ON_HOST, doubles=torch.float64)
-        reader = _BatchDataset(self, spec, workers.WorkerProgress(0), is_training=False)
-        samples = _Transfer.of(self, spec.device)(reader[range(self.num_samples)])
-        return InMemorySource(*samples, (), (), has_pixels=False, rounds_doubles=self.rounds_doubles)
+        """The samples as tensors."""
+        reader = _BatchDataset(self, base.ON_HOST, workers.WorkerProgress(0), is_training=False)
+        with workers.preserve_rngs():
+            samples = [sample for index in range(self.num_samples) for sample in reader.read(index, {})]
+        try:
+            tensors = self.collate(samples)
+            return InMemorySource(*tensors, (), (), has_pixels=False, rounds_doubles=self.rounds_doubles)
+        except Exception as error:  # samples of the user's do not stack
+            message = f"true cannot hold the samples as tensors: {typed_line(error)}"
+            raise ConfigError("data.in_memory", message, remedy="false reads any samples") from error
 
     def subset(self, indices: base.Indices) -> LoaderSource:
         chosen = _Chosen(self.samples, self.name_of, indices)
@@ -227,7 +233,7 @@ class _BatchDataset(Dataset[_HostBatch]):
         damaged: dict[int, str] = {}
         with workers.preserve_rngs():
             try:
-                samples = [sample for draw in draws for sample in self._read(draw, damaged)]
+                samples = [sample for draw in draws for sample in self.read(draw, damaged)]
                 self.progress.set(-1)
                 doubles = self.spec.doubles if self.source.rounds_doubles else torch.float64
                 batch = collated(self.source.collate, samples, doubles) if samples else _NOTHING
@@ -245,7 +251,7 @@ class _BatchDataset(Dataset[_HostBatch]):
         """Iterate over a loader of this data set."""
         return workers.iterate_loader(loader, self.progress, self.source.name_of)
 
-    def _read(self, draw: int, damaged: dict[int, str]) -> list[tuple[Tensors, Tensors]]:
+    def read(self, draw: int, damaged: dict[int, str]) -> list[tuple[Tensors, Tensors]]:
         """Return a list with the sample of a draw, empty if it is left out. Add damaged samples to `damaged`."""
         source = self.source
         first = draw % source.num_samples

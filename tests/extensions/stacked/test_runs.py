@@ -159,33 +159,27 @@ def test_a_lane_that_fails_before_an_update_changes_no_other(
         assert_equal_runs(job.folder, same.folder)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("at", "signals", "saved"),
+    [(3, [signal.SIGINT], 3), (3, [signal.SIGTERM], 3), (4, [signal.SIGINT, signal.SIGINT], 2)],
+    ids=["SIGINT", "SIGTERM", "a second Ctrl-C, which saves nothing"],
+)
 def test_a_signal_saves_all_lanes_and_they_continue(
-    signum: signal.Signals, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: int,
+    signals: list[signal.Signals],
+    saved: int,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     jobs = jobs_in(tmp_path, *SEEDS)
     with monkeypatch.context() as patch:
-        signal_at(patch, 3, signum)
+        signal_at(patch, at, *signals)
         stopped = run(jobs)
-    assert [result.exit_status for result in stopped] == [128 + signum] * 3
-    assert [summary(job.folder)["status"] for job in jobs] == ["preempted"] * 3
-    assert [saved_updates(job.folder / "checkpoints")[-1] for job in jobs] == [3] * 3
-    assert [result.exit_status for result in run(jobs)] == [0] * 3
-    for seed in SEEDS:
-        assert_equal_runs(tmp_path / seed, whole / seed)
-
-
-def test_a_second_ctrl_c_stops_all_lanes_without_saving(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = jobs_in(tmp_path, *SEEDS)
-    with monkeypatch.context() as patch:
-        signal_at(patch, 4, signal.SIGINT, signal.SIGINT)
-        stopped = run(jobs)
-    assert [result.exit_status for result in stopped] == [130] * 3
+    assert [result.exit_status for result in stopped] == [128 + signals[0]] * 3
     assert [summary(job.folder)["status"] for job in jobs] == ["preempted"] * 3
     assert not any(is_held(job.folder) for job in jobs)
-    assert [saved_updates(job.folder / "checkpoints")[-1] for job in jobs] == [2] * 3
+    assert [saved_updates(job.folder / "checkpoints")[-1] for job in jobs] == [saved] * 3
     assert [result.exit_status for result in run(jobs)] == [0] * 3
     for seed in SEEDS:
         assert_equal_runs(tmp_path / seed, whole / seed)

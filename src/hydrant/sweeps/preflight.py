@@ -181,11 +181,6 @@ def prepare_all(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None
     return [errors[number] for number in range(len(configs))]
 
 
-def config_error(config: Mapping[str, Any]) -> ConfigError | None:
-    """Return why a checked config cannot run on this machine; None if it can. Imports torch."""
-    return _check(config, None)[0]
-
-
 def _check(config: Mapping[str, Any], like: "Plan | None") -> "tuple[ConfigError | None, Plan | None]":
     """Return why a checked config cannot run on this machine, and a plan with which configs like it are checked."""
     from hydrant.training.prepare.build import prepare, prepare_numbers  # imports torch

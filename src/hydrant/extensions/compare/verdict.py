@@ -147,9 +147,8 @@ class _Case:
         evidence = f"{self.over}, {_p_text(self.versus.p_holm, self.num_counted)}"
         also = f"; also better than {self.beaten}" if self.beaten else ""
         lead = f"{self.names[0]} is better than {self.names[1]} by {self.size} in {self.terms.metric.name}"
-        lead += self._on_average(interacting)
-        sentence = f"Decided: {lead} ({evidence}){also}{_silent(groups)}.{_looks(self.terms)}"
-        return Verdict("decided", sentence, self.leader.name, *rest)
+        sentence = f"Decided: {lead}{self._on_average(interacting)} ({evidence}){also}{_silent(groups)}."
+        return Verdict("decided", f"{sentence}{_looks(self.terms)}", self.leader.name, *rest)
 
     def effects(self, key: str) -> list["Effect"]:
         """Return the lead of the best value of a key over each other one."""
@@ -172,8 +171,7 @@ class _Case:
         runs = [run for g in (one, two) for seed in g.counted if seed in seeds for run in g.counted[seed]]
         for other in interacting:
             cells = group_runs(runs, [*one.labels, other], [*one.averaged_over, *REPETITIONS], metric)
-            [(key, best)], rows = one.labels.items(), _rows(cells, *one.labels)
-            leads = _leads(rows[best], rows[two.labels[key]])
+            leads = _leads(*(_row(cells, *label) for g in (one, two) for label in g.labels.items()))
             texts += [_cases(leads, other, metric, {*config_groups(runs)})] * (len(leads) > 1)
         return f" on average, {'; '.join(texts)}" if texts else ""
 
@@ -300,9 +298,7 @@ def _alone(group: Group, terms: Terms) -> str:
 
 
 def _nothing(groups: Sequence[Group], metric: Metric) -> str:
-    states = Counter[str]()
-    for group in groups:
-        states.update(group.states)
+    states = sum((Counter(group.states) for group in groups), Counter[str]())
     if not states:
         return "No result: no run is in a group; the warnings say why."
     counted = ", ".join(f"{num} {state}" for state, num in states.items())
@@ -535,13 +531,10 @@ def _change(square: Sequence[Group], metric: Metric) -> _Change:
     return gap, {"keys": tuple(both.labels), "lead_of": lead_of, "change_to": change_to, "leads": leads}
 
 
-def _rows(groups: Sequence[Group], key: str) -> Mapping[str, Mapping[str, Group]]:
-    """Return the groups of two keys by their value of this one, and of the other one."""
-    rows = dict[str, dict[str, Group]]()
-    for group in groups:
-        [other] = {*group.labels} - {key}
-        rows.setdefault(group.labels[key], {})[group.labels[other]] = group
-    return rows
+def _row(groups: Sequence[Group], key: str, value: str) -> Mapping[str, Group]:
+    """Return the groups of two keys that have this value of one, by their value of the other one."""
+    with_value = [group for group in groups if group.labels[key] == value]
+    return {label: group for group in with_value for name, label in group.labels.items() if name != key}
 
 
 def _leads(row: Mapping[str, Group], rival: Mapping[str, Group]) -> dict[str, float]:
@@ -558,7 +551,7 @@ def _leads(row: Mapping[str, Group], rival: Mapping[str, Group]) -> dict[str, fl
 
 def _has_one_best(groups: Sequence[Group], key: str, metric: Metric) -> bool:
     """Return whether a value of a key has results with each value of the other key, and no other value is better."""
-    rows = _rows(groups, key).values()
+    rows = [_row(groups, key, value) for value in {group.labels[key] for group in groups}]
     whole = [row for row in rows if all(row.keys() >= rival.keys() for rival in rows)]
     leads = [[lead for rival in rows for lead in _leads(row, rival).values()] for row in whole]
     return any(not any(metric.is_better(0.0, lead) for lead in of_row) for of_row in leads)

@@ -221,34 +221,21 @@ def test_the_best_value_excludes_the_untrained_model(comparing: Compare, tmp_pat
     assert comparison.metric.best_of(comparison.runs[0]) == 0.3
 
 
-def test_a_repeated_cross_validation_is_paired_by_division_and_fold(
-    tmp_path: Path, comparing: Compare
-) -> None:
-    for number, (optimizer, division, fold) in enumerate(
-        itertools.product(("adamw", "sgd"), range(2), range(3))
-    ):
-        keys = {"optimizer": optimizer, "folds": 3, "fold_seed": division, "fold": fold}
-        write_run(tmp_path / f"{number}", keys, 0.9 + division / 10 - (optimizer == "sgd") / 20 + fold / 1000)
-    comparison = comparing(tmp_path)
-    assert [group.name for group in comparison.groups] == ["optimizer=adamw", "optimizer=sgd"]
-    versus = comparison.groups[1].versus
-    assert versus is not None
-    assert (versus.num_pairs, versus.mean) == (6, pytest.approx(-0.05))
-    assert comparison.warnings == []
-
-
-def test_other_wrong_labels_repeat_an_experiment_as_other_seeds_do(
-    tmp_path: Path, comparing: Compare
-) -> None:
-    for number, (optimizer, noise) in enumerate(itertools.product(("adamw", "sgd"), range(3))):
-        keys = {"optimizer": optimizer, "label_noise": 0.1, "label_noise_seed": noise, "seed": 0}
-        write_run(tmp_path / f"{number}", keys, 0.9 + noise / 10 - (optimizer == "sgd") * (5 + noise) / 100)
-    comparison = comparing(tmp_path)
-    assert [group.name for group in comparison.groups] == ["optimizer=adamw", "optimizer=sgd"]
-    versus = comparison.groups[1].versus
-    assert versus is not None
-    assert (versus.num_pairs, versus.mean) == (3, pytest.approx(-0.06))
-    assert comparison.warnings == []
+def test_runs_are_paired_by_division_and_fold_and_by_wrong_labels(tmp_path: Path, comparing: Compare) -> None:
+    """Other wrong labels repeat an experiment as other seeds do."""
+    places = itertools.product(range(2), range(3))
+    folds = [{"folds": 3, "fold_seed": division, "fold": fold} for division, fold in places]
+    labels = [{"label_noise": 0.1, "label_noise_seed": noise, "seed": 0} for noise in range(3)]
+    for name, repeated in (("folds", folds), ("labels", labels)):
+        for n, (optimizer, keys) in enumerate(itertools.product(("adamw", "sgd"), repeated)):
+            result = 0.5 + n % len(repeated) / 10 - (optimizer == "sgd") * (5 + n % 3) / 100
+            write_run(tmp_path / name / f"{n}", {"optimizer": optimizer, **keys}, result)
+        comparison = comparing(tmp_path / name)
+        assert [group.name for group in comparison.groups] == ["optimizer=adamw", "optimizer=sgd"]
+        versus = comparison.groups[1].versus
+        assert versus is not None
+        assert (versus.num_pairs, versus.mean) == (len(repeated), pytest.approx(-0.06))
+        assert comparison.warnings == []
 
 
 def test_seeds_that_are_crossed_with_wrong_labels_count_as_the_fewer_ones(

@@ -61,9 +61,8 @@ class _Chosen:
         chose = {word for run in self.choosing for word in enumerate(seed_of(run, keys).split())}
         words = [enumerate(seed_of(run, keys).split()) for run in self.runs]
         are_fresh = [not any(word in chose and word[1] != "-" for word in of_run) for of_run in words]
-        return [
-            run for run, fresh in zip(self.runs, are_fresh, strict=True) if fresh or self.num_settings == 1
-        ]
+        pairs = zip(self.runs, are_fresh, strict=True)
+        return [run for run, is_fresh in pairs if is_fresh or self.num_settings == 1]
 
 
 def choose_best(
@@ -368,11 +367,8 @@ def _basin_sentences(sensitivity: Sensitivity) -> list[str]:
         "The basin of an optimizer holds the learning rates whose mean is within "
         f"{number(sensitivity.tolerance)} of its best ({source})."
     ]
-    at_end = [
-        line.name
-        for line in sensitivity.lines
-        if line.basin and line.basin.best_lr in (line.lrs[0], line.lrs[-1])
-    ]
+    best = [(line, line.basin.best_lr) for line in sensitivity.lines if line.basin]
+    at_end = [line.name for line, lr in best if lr in (line.lrs[0], line.lrs[-1])]
     if at_end:
         sentences.append(
             f"The best lr is the smallest or the largest tried, so try further: {first_few(at_end)}."

@@ -337,8 +337,3 @@ def test_a_normalization_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     file = save(tmp_path, {"inputs": torch.zeros(3, 2), "targets": torch.zeros(3)})
     with pytest.raises(ConfigError, match=r"data\.mean: needs a number for each of 2 channels"):
         from_files(file, file, mean=[0.0] * 3, std=[1.0] * 3)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data.train: there is no file .*nothing.pt"):
-        from_files(str(tmp_path / "nothing.pt"), "")

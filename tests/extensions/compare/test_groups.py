@@ -243,12 +243,8 @@ def test_seeds_that_are_crossed_with_wrong_labels_count_as_the_fewer_ones(
 ) -> None:
     levels = np.random.default_rng(0).normal(0, 0.01, (2, 3, 2))
     for optimizer, seed, noise in np.ndindex(*levels.shape):
-        keys = {
-            "optimizer": ("adamw", "sgd")[optimizer],
-            "label_noise": 0.1,
-            "label_noise_seed": noise,
-            "seed": seed,
-        }
+        name = ("adamw", "sgd")[optimizer]
+        keys = {"optimizer": name, "label_noise": 0.1, "label_noise_seed": noise, "seed": seed}
         write_run(tmp_path / f"{optimizer}{seed}{noise}", keys, float(0.9 + levels[optimizer, seed, noise]))
     comparison = comparing(tmp_path)
     assert [(g.estimate.num, g.num_seeds, len(g.results)) for g in comparison.groups] == [(2, 2, 6)] * 2
@@ -307,11 +303,8 @@ def test_a_cross_validation_is_grouped_over_its_folds(tmp_path: Path, comparing:
                 tmp_path / f"{optimizer}-{fold}", overrides, 0.9 + fold / 100 - (optimizer == "sgd") / 10
             )
     comparison = comparing(tmp_path)
-    assert [group.name for group in comparison.groups] == [
-        "optimizer=adamw",
-        "optimizer=lion",
-        "optimizer=sgd",
-    ]
+    names = ["optimizer=adamw", "optimizer=lion", "optimizer=sgd"]
+    assert [group.name for group in comparison.groups] == names
     assert comparison.winner is comparison.groups[0]
     assert [group.missing_repetitions for group in comparison.groups] == [[], ["seed 0 fold 2"], []]
     worse = comparison.groups[2].versus

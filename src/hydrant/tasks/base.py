@@ -373,12 +373,7 @@ class Supervised(Task):
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        *,
-        loss: Loss,
-        metrics: Mapping[str, nn.Module],
-        loss_of_batch: bool = False,
+        self, model: nn.Module, *, loss: Loss, metrics: Mapping[str, nn.Module], loss_of_batch: bool = False
     ) -> None:
         super().__init__(model, metrics)
         self.loss_of_batch = loss_of_batch
@@ -455,11 +450,7 @@ class Regression(Supervised):
         delta: Positive,
         metrics: Mapping[str, nn.Module],
     ) -> None:
-        losses: dict[str, Loss] = {
-            "mse": F.mse_loss,
-            "mae": F.l1_loss,
-            "huber": nn.HuberLoss(delta=delta),
-        }
+        losses: dict[str, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": nn.HuberLoss(delta=delta)}
         if isinstance(loss, str) and loss not in losses:
             raise unknown_name("task.loss", "loss", loss, losses)
         if _takes_logarithms(loss):

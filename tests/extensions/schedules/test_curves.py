@@ -106,9 +106,9 @@ def cyclics(r: random.Random, total: int) -> Any:
         def make(o: Optimizer, a: Any = (base, low, slow)) -> Any:
             return lr_scheduler.CyclicLR(o, a[1] * BASE, BASE, base_momentum=a[2], max_momentum=0.9, **a[0])
 
-        yield "cyclic", base | {"base_ratio": low}, torch_values(make, total)
+        yield "cyclic", base | {"base_ratio": low, "is_inverted": False}, torch_values(make, total)
         momentum = [value / 0.9 * BASE for value in torch_values(make, total, field="momentum")]
-        yield "cyclic_momentum", base | {"base_ratio": slow / 0.9}, momentum
+        yield "cyclic", base | {"base_ratio": slow / 0.9, "is_inverted": True}, momentum
 
 
 def lambdas(r: random.Random, total: int) -> Any:

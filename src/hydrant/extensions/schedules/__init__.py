@@ -234,10 +234,25 @@ _MODES: Mapping[_Mode, Callable[[float, int, int], float]] = {
 """The height of a cycle in each mode of `cyclic`: `(gamma, cycle, k) -> height`."""
 
 
-def _cyclic(
-    clock: Clock, step_size_up: object, step_size_down: object, mode: _Mode, gamma: NotNegative
-) -> Callable[[int], float]:
-    """Return the function `k -> height above the base`, in 0..1."""
+@framed
+def cyclic(
+    clock: Clock,
+    end: int,
+    *,
+    base_ratio: NotNegative,
+    step_size_up: object,
+    step_size_down: object,
+    mode: _Mode,
+    gamma: NotNegative,
+    is_inverted: bool,
+) -> Curve:
+    """Repeatedly from `base_ratio` up to 1 in `step_size_up` and down again in `step_size_down`: torch's `CyclicLR`.
+
+    Both step sizes are durations; `step_size_down=None` equals `step_size_up`. torch's `max_lr` is the optimizer's lr,
+    and `base_ratio` is `base_lr / max_lr`. `mode` is triangular (equal cycles), triangular2 (each half as high as the
+    previous one) or exp_range (height `gamma ** k`). With `is_inverted`, it falls from 1 while the lr rises: torch's
+    momentum. Smith, "Cyclical learning rates for training neural networks", 2017.
+    """
     up = clock.interval(step_size_up, "step_size_up")
     down = up if step_size_down is None else clock.interval(step_size_down, "step_size_down")
     cycles = Interval(up.length + down.length, up.rounded)
@@ -251,51 +266,14 @@ def _cyclic(
             cycles.multiple(cycle + 1),
         )
 
-    def height(k: int) -> float:
+    def curve(k: int) -> float:
         cycle = cycles.count(k)
         start, peak, last = turns(cycle)
         rise = progress(k - start, peak - start) if k <= peak else (last - k) / (last - peak)
-        return rise * _MODES[mode](gamma, cycle, k)
+        change = (1.0 - base_ratio) * (rise * _MODES[mode](gamma, cycle, k))
+        return 1.0 - change if is_inverted else base_ratio + change
 
-    return height
-
-
-@framed
-def cyclic(
-    clock: Clock,
-    end: int,
-    *,
-    base_ratio: NotNegative,
-    step_size_up: object,
-    step_size_down: object,
-    mode: _Mode,
-    gamma: NotNegative,
-) -> Curve:
-    """Repeatedly from `base_ratio` up to 1 in `step_size_up` and down again in `step_size_down`: torch's `CyclicLR`.
-
-    Both step sizes are durations; `step_size_down=None` equals `step_size_up`. torch's `max_lr` is the optimizer's lr,
-    and `base_ratio` is `base_lr / max_lr`. `mode` is triangular (equal cycles), triangular2 (each half as high as the
-    previous one) or exp_range (height `gamma ** k`). `cyclic_momentum` is the matching momentum. Smith, "Cyclical
-    learning rates for training neural networks", 2017.
-    """
-    height = _cyclic(clock, step_size_up, step_size_down, mode, gamma)
-    return lambda k: base_ratio + (1.0 - base_ratio) * height(k)
-
-
-@framed
-def cyclic_momentum(
-    clock: Clock,
-    end: int,
-    *,
-    base_ratio: NotNegative,
-    step_size_up: object,
-    step_size_down: object,
-    mode: _Mode,
-    gamma: NotNegative,
-) -> Curve:
-    """From 1 down to `base_ratio` while the lr rises, then back to 1: the momentum of torch's `CyclicLR`."""
-    height = _cyclic(clock, step_size_up, step_size_down, mode, gamma)
-    return lambda k: 1.0 - (1.0 - base_ratio) * height(k)
+    return curve
 
 
 ScheduleFactory = Callable[[Clock], object]

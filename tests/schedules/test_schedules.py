@@ -37,11 +37,7 @@ def lines(r: random.Random, total: int) -> Any:
 def cosines(r: random.Random, total: int) -> Any:
     low, warm, k, cycles = r.random(), r.randrange(1, total), r.uniform(0.5, 2), r.choice([0.5, 1.0, 1.5])
     plain = {"min_ratio": low, "k_decay": 1.0, "num_cycles": 0.5}
-    yield (
-        "cosine",
-        plain,
-        torch_values(lr_scheduler.CosineAnnealingLR, total, total, low * BASE),
-    )
+    yield ("cosine", plain, torch_values(lr_scheduler.CosineAnnealingLR, total, total, low * BASE))
     with_cycles = torch_values(transformers.get_cosine_schedule_with_warmup, total, warm, total, cycles)
     yield "cosine", plain | {"min_ratio": 0.0, "num_cycles": cycles, "warmup": warm}, with_cycles
     lowest = torch_values(

@@ -12,13 +12,7 @@ from training_runs import Train
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.extensions.language.token_files import (
-    FOLDER,
-    corpus,
-    docstrings,
-    fingerprint,
-    splits_of,
-)
+from hydrant.extensions.language.token_files import FOLDER, corpus, docstrings, fingerprint, splits_of
 
 MODULE = '''"""Module {n}."""
 class A:

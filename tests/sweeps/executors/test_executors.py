@@ -39,12 +39,8 @@ def test_a_job_of_two_ranks_equals_a_run_of_one(
     swept = run_command(*words, cwd=workdir, WANDB_MODE="offline")
     assert swept.returncode == 1
     assert "train/loss became NaN or infinite" in swept.stderr.partition("job 1: error: ")[2], swept.stderr
-    shown = (
-        r"^finished: 4 updates"
-        if launcher == "basic"
-        else r"^job 0: lr-0.1\S* has finished: val/\w+ [\d.]+, best [\d.]+$"
-    )
-    assert re.search(shown, swept.stdout, re.MULTILINE)
+    of_job = r"^finished: 4 updates, " if launcher == "basic" else r"^job 0: lr-0.1\S* has finished: "
+    assert re.search(rf"{of_job}val/\w+ [\d.]+, best [\d.]+", swept.stdout, re.MULTILINE)
     study = workdir / "multirun" / "study"
     assert status_by_lr(study) == {"0.1": "finished", "1e+30": "failed"}
     (good,) = (study / row["run"] for row in sweep_table(study) if row["optimizer.lr"] == "0.1")

@@ -22,7 +22,7 @@ from hydrant.errors import ConfigError
 from hydrant.records import PlannedJob, SweepPlan
 from hydrant.sweeps import grid
 from hydrant.sweeps.plan import write_plan
-from hydrant.sweeps.preflight import config_error, prepare_all, trained_elsewhere
+from hydrant.sweeps.preflight import prepare_all, trained_elsewhere
 from hydrant.training.prepare import build
 
 
@@ -53,7 +53,7 @@ def test_jobs_that_differ_in_numbers_are_checked_as_each_alone(workdir: Path) ->
                        ["eval_every=null"], ["eval_every=null", "patience=2"])
     ]  # fmt: skip
     configs = [check(compose(["tracker=local", "model.hidden=[4]", *job])) for job in words]
-    alone = [str(config_error(config)) for config in configs]
+    alone = [str(prepare_all([config])[0]) for config in configs]
     assert [str(error) for error in prepare_all(configs)] == alone
     assert alone.count("None") >= 8
     assert len(set(alone)) >= 4

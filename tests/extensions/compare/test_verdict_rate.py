@@ -74,7 +74,7 @@ def sweep_of(results: Array, nums: Sequence[int], *, is_paired: bool) -> list[Gr
         values = row[:num].tolist()
         labels = [str(seed) if is_paired else f"{n} {seed}" for seed in range(num)]
         found = dict(zip(labels, values, strict=True))
-        groups.append(Group({"optimizer": f"o{n}"}, [], {}, found, estimate(values), None, {}))
+        groups.append(Group({"optimizer": f"o{n}"}, [], {}, found, estimate(values), {}, {}))
     return groups
 
 

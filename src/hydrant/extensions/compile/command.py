@@ -209,7 +209,7 @@ def _minimize(graph: Graph, arguments: Arguments, fails: Fails) -> SmallestFailu
 
     minifier: Any = fx_minifier.minifier
     try:
-        small, inputs = minifier(graph, arguments, fails, dump_state=lambda *_: None)
+        small, inputs = minifier(graph, arguments, fails, dump_state=lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
     except Exception as error:  # the minifier is a tool for developers of torch and may raise anything
         return f"PyTorch's minifier failed ({typed_line(error)})"
     operations = [node for node in small.graph.nodes if node.op.startswith("call")]

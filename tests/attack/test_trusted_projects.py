@@ -29,12 +29,14 @@ def config_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def _forgotten_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = set(sys.modules)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    yield
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("mine", "theirs", "src"):
+    def forget() -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("mine", "theirs", "src")]:
             del sys.modules[name]
+
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    forget()  # what other tests have imported
+    yield
+    forget()
 
 
 @pytest.fixture

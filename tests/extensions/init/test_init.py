@@ -73,7 +73,6 @@ def test_a_project_from_a_file_has_options_of_its_parts_and_an_empty_one_none(
 ) -> None:
     Path("mine.py").write_text(mine or "", newline="")
     assert cli.main(["init", "my_study", *(["--from", "mine.py"] if mine else ["--empty"])]) == 0
-    sys.modules.pop("mine", None)  # as after a command in a process of its own
     assert capsys.readouterr().out.count("conf/model/my_net.yaml") == bool(mine)
     monkeypatch.chdir("my_study")
     options = {

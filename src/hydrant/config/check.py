@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from hydrant.clock import Duration
 from hydrant.config import groups
 from hydrant.config.error_messages import explain, unknown_key
-from hydrant.config.instantiate import as_config_error, check_arguments, check_signatures, told_by_node
+from hydrant.config.instantiate import as_config_error, check_arguments, check_signatures, declared_by_node
 from hydrant.config.metric_keys import resolve_best, resolve_plateaus
 from hydrant.errors import ConfigError, first_line, shown
 from hydrant.files.plain_values import accepts, check_value, children, hints_of, leaves
@@ -62,7 +62,7 @@ def check(config: DictConfig) -> dict[str, Any]:
     _check_values(resolved)
     resolved["allow_targets"] = with_own_packages(resolved)
     check_targets(resolved)
-    if numbers := _told_by_data(config, resolved):
+    if numbers := _declared_by_data(config, resolved):
         with read_write(config):
             config.data.update(numbers)
         return check(config)
@@ -72,8 +72,8 @@ def check(config: DictConfig) -> dict[str, Any]:
     return resolved
 
 
-def _told_by_data(config: DictConfig, resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers that the training set tells by its attributes, where other groups refer to keys without one.
+def _declared_by_data(config: DictConfig, resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers that the training set has as attributes, where other groups refer to keys without a value.
 
     Raises:
         ConfigError: the data set cannot be built.
@@ -86,8 +86,8 @@ def _told_by_data(config: DictConfig, resolved: Mapping[str, Any]) -> dict[str, 
     if not asked or not isinstance(node, dict):
         return {}
     with as_config_error("data.train", node):
-        told = told_by_node(json.dumps(node))
-    return {name: value for name, value in told.items() if name in asked and value is not None}
+        declared = declared_by_node(json.dumps(node))
+    return {name: value for name, value in declared.items() if name in asked and value is not None}
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from hydrant.clock import converted
 from hydrant.config.groups import own_words
 from hydrant.errors import ConfigError, HydrantError, first_line, is_in_user_code, quoted, suggestion, traced
-from hydrant.files.plain_values import check_value, hints_of, leaves, told_by, with_floats
+from hydrant.files.plain_values import check_value, declared_by, hints_of, leaves, with_floats
 from hydrant.safety.targets import locate, positional_arguments, target_nodes
 
 _Convert = Literal["none", "partial", "object", "all"]
@@ -170,6 +170,6 @@ def rejected_key(key: str, node: Mapping[str, Any], message: str) -> str:
 
 
 @lru_cache  # for the jobs of a sweep
-def told_by_node(node: str) -> Mapping[str, Any]:
-    """Return what the data set of a checked node, which is written as JSON, tells by its attributes."""
-    return told_by(instantiate_node(json.loads(node)))
+def declared_by_node(node: str) -> Mapping[str, Any]:
+    """Return the numbers that the data set of a checked node has as attributes. The node is written as JSON."""
+    return declared_by(instantiate_node(json.loads(node)))

@@ -24,7 +24,7 @@ from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normal
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.errors import ConfigError, DataError, no_file, suggestion, typed_line
-from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, check_value, told_by
+from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, check_value, declared_by
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -132,7 +132,7 @@ def dataset(
         collate: makes a batch of a list of pairs (input, target); None: stack them. That is torch's `default_collate`,
             but doubles become float32 unless precision=fp64, and images of Pillow, as the data sets of
             torchvision return them without a transform, floats (C, H, W) in 0..1.
-        input_shape, num_classes: for models that need them. None: what `train` tells, as `told_by` says.
+        input_shape, num_classes: for models that need them. None: those of `train`, see `declared_by`.
         class_names: the name of each class.
         in_memory: True: each item is read once and held, because it never changes.
         on_error: for a sample that cannot be read: `fail` ends the run, `skip` logs a warning and uses the next one in
@@ -167,11 +167,11 @@ def dataset(
 
 def shapes(train: Any, input_shape: Sequence[int] | None, num_classes: int | None) -> dict[str, Any]:
     """Return the `input_shape` and `num_classes` of `Data`; where they are None, those that the training set tells."""
-    told = told_by(train)
-    shape = told["input_shape"] if input_shape is None else input_shape
+    declared = declared_by(train)
+    shape = declared["input_shape"] if input_shape is None else input_shape
     return {
         "input_shape": None if shape is None else tuple(shape),
-        "num_classes": told["num_classes"] if num_classes is None else num_classes,
+        "num_classes": declared["num_classes"] if num_classes is None else num_classes,
     }
 
 

@@ -213,10 +213,10 @@ def is_torch_class(hint: Any) -> bool:
     return inspect.isclass(hint) and hint.__module__.startswith("torch")
 
 
-def told_by(data_set: Any) -> dict[str, Any]:
-    """Return the `num_classes` and `input_shape` that a data set tells by its attributes; None: it tells none.
+def declared_by(data_set: Any) -> dict[str, Any]:
+    """Return the attributes `num_classes` and `input_shape` of a data set; None: it has none.
 
-    The classes are also told by `vocab_size`, or by the list `classes`, as in torchvision's data sets.
+    In place of `num_classes`, it may have `vocab_size`, or the list `classes`, as torchvision's data sets do.
     """
     classes, shape = getattr(data_set, "classes", None), getattr(data_set, "input_shape", None)
     counts = [getattr(data_set, name, None) for name in ("num_classes", "vocab_size")]

@@ -216,20 +216,25 @@ class TailAverage(ModelAverage):
 
 
 def copied_model(model: nn.Module) -> nn.Module:
-    """Return a deep copy of a model, whose functions call its own parts, such as `self.mlp = lambda x: self.proj(x)`.
-
-    `copy.deepcopy` copies no function, so in its copy this one calls the part of the original.
+    """Return a deep copy of a model. A function in its attributes, such as `self.mlp = lambda x: self.proj(x)`, calls
+    the parts of the copy. `copy.deepcopy` copies no function: in its copy, this one calls the parts of the original.
     """
-    memo = dict[int, Any]()  # the copies, by `id` of what they are of
-    copied = copy.deepcopy(model, memo)
+    copies = dict[int, Any]()  # by `id` of what they are of
+    copied = copy.deepcopy(model, copies)
+
+    def of_copy(cell: CellType) -> CellType:
+        with contextlib.suppress(KeyError, ValueError):  # it holds no part of the model, or is empty
+            return CellType(copies[id(cell.cell_contents)])
+        return cell
+
     for module in copied.modules():
         for name, value in vars(module).items():
             if isinstance(value, FunctionType) and value.__closure__:
-                old = [cell.cell_contents for cell in value.__closure__]
-                closure = tuple(CellType(memo.get(id(content), content)) for content in old)
-                rebound = FunctionType(value.__code__, value.__globals__, name, value.__defaults__, closure)
-                rebound.__kwdefaults__ = value.__kwdefaults__
-                vars(module)[name] = rebound
+                own = value.__code__, value.__globals__, name, value.__defaults__
+                function = FunctionType(*own, tuple(map(of_copy, value.__closure__)))
+                function.__kwdefaults__ = value.__kwdefaults__
+                vars(function).update(vars(value))
+                vars(module)[name] = function
     return copied
 
 

@@ -135,8 +135,7 @@ class Task(nn.Module):
 
     def forward(self, batch: Batch) -> Outcome:
         """Return the losses and measurements of one batch."""
-        outputs = self.outputs(batch)
-        return self.assess(outputs, Batch((), batch.targets) if self.loss_of_batch else batch)
+        return self.assess(self.outputs(batch), Batch((), batch.targets) if self.loss_of_batch else batch)
 
     def outputs(self, batch: Batch) -> Tensors:
         """Return what `assess` needs of the inputs, (B, ...) each. Default: what the model returns for them."""

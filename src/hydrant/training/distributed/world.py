@@ -337,9 +337,8 @@ class Parallel:
         """Average gradients over all ranks, in place. One that a rank lacks is 0 there."""
         if self._is_single:
             return
-        counts = torch.tensor(
-            [int(p.grad is not None) for p in parameters]
-        )  # on the host: no rank waits for its device
+        # On the host: no rank waits for its device.
+        counts = torch.tensor([int(p.grad is not None) for p in parameters])
         dist.all_reduce(counts)
         used = [p for p, count in zip(parameters, counts.tolist(), strict=True) if count]
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in used]

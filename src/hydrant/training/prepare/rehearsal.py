@@ -191,8 +191,7 @@ def written_buffers(task: nn.Module, forward: Callable[[], tuple[T, Outcome]]) -
             owner, _, own_name = name.rpartition(".")
             setattr(task.get_submodule(owner), own_name, buffers[name])
         seeding.seed_process(0)
-        now = _first_numbers(task)
-        writes_weights = any(not are_equal(value, now[name]) for name, value in weights.items())
+        writes_weights = _changed(_first_numbers(task), weights)  # of the weights that were there before
         if writes_weights or not are_equal(outcome.total_loss(), forward()[1].total_loss()):
             log.warning(
                 "model: training changes %s, which no checkpoint holds: a run that continues, and evaluate, predict "

@@ -166,7 +166,7 @@ def dataset(
 
 
 def shapes(train: Any, input_shape: Sequence[int] | None, num_classes: int | None) -> dict[str, Any]:
-    """Return the `input_shape` and `num_classes` of `Data`; where they are None, those that the training set declares."""
+    """Return the `input_shape` and `num_classes` of `Data`; where they are None, those of the training set."""
     declared = declared_by(train)
     shape = declared["input_shape"] if input_shape is None else input_shape
     return {

@@ -59,10 +59,12 @@ class Gan(Task):
         return Outcome(losses, {}, batch.targets, len(real))
 
 
-def plain_loop(models, batches, every=1):
-    """Train as the programs of the authors do. `every` 1: DCGAN; else WGAN-GP with so many steps of the critic."""
+def plain_loop(models, batches, every=1, has_third=False):
+    """Train as the programs of the authors do. `every` 1: DCGAN; else WGAN-GP with so many steps of the critic.
+    A third optimizer, as in InfoGAN, trains all parameters by the loss of the generator."""
     generator, critic = models["generator"], models["critic"]
     of_generator, of_critic = (torch.optim.Adam(model.parameters(), lr=1e-3) for model in models.values())
+    of_both = torch.optim.Adam(models.parameters(), lr=1e-3)
     for n, (images, _) in enumerate(batches):
         real, noise = images.flatten(1), torch.randn(len(images), NOISE)
         fake = generator(noise)
@@ -73,6 +75,10 @@ def plain_loop(models, batches, every=1):
             of_generator.zero_grad()
             (binary(critic(fake), 1.0) if every == 1 else -critic(generator(noise)).mean()).backward()
             of_generator.step()
+        if has_third:
+            of_both.zero_grad()
+            binary(critic(generator(noise)), 1.0).backward()
+            of_both.step()
 
 
 if __name__ == "__main__":

@@ -157,9 +157,8 @@ def test_the_record_tells_the_arguments_of_a_partial() -> None:
     run = train("run", "duration=2", data=own_data(), task=smoothed(0.1))
     assert train("run", "duration=2", data=own_data(), task=smoothed(0.1)).status == "finished"
     assert run.config["task"]["type"] == "hydrant.tasks.classification.Classification"
-    with pytest.raises(
-        hydrant.ConfigError, match=r"another config, which has no update left: task\.arguments"
-    ):
+    words = r"another config, which has no update left: task\.arguments"
+    with pytest.raises(hydrant.ConfigError, match=words):
         train("run", "duration=2", data=own_data(), task=smoothed(0.2))
 
 
@@ -193,15 +192,12 @@ def test_a_resumed_run_is_equal_bit_for_bit(finished: hydrant.Run, monkeypatch: 
 
 
 def test_a_resume_needs_the_same_objects(finished: hydrant.Run) -> None:
-    words = (
-        r"trained with an object of own_parts.OwnModel, passed from Python; .* hydrant.train\(config, model="
-    )
+    words = r"trained with an object of own_parts.OwnModel, passed from Python; .* hydrant.train\(.*model="
     with pytest.raises(hydrant.ConfigError, match=words) as caught:
         train(finished.folder, data=own_data(), task=OwnTask)
     assert caught.value.key == "model"
-    with pytest.raises(
-        hydrant.ConfigError, match=r"another config, which has no update left: model\.structure"
-    ):
+    words = r"another config, which has no update left: model\.structure"
+    with pytest.raises(hydrant.ConfigError, match=words):
         train(finished.folder, **objects() | {"model": OwnModel(width=7)})
 
 

@@ -19,6 +19,8 @@ DCGAN = ("experiment=gan", "tracker=local", "duration=12", "log_every=4", "eval_
          "global_batch_size=16", "optimizer.fused=false")  # fmt: skip
 WGAN_GP = (*DCGAN, "task.is_wgan=true", "model.is_normed=false",
            "update_order=[[critic],[critic],[critic],[critic],[critic,generator]]")  # fmt: skip
+INFO = (*DCGAN, "model.is_normed=false", "+optimizers.both={parts: [generator, critic], losses: [generator]}",
+        "update_order=[[critic,generator,both]]")  # fmt: skip
 
 SHORT = ("tracker=local", "duration=6", "log_every=3", "eval_every=3", "save_every=3", "global_batch_size=16",
          "eval_batch_size=60")  # fmt: skip
@@ -55,13 +57,13 @@ def losses(folder: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if k.startswith("train/")} for row in rows(folder)]
 
 
-@pytest.mark.parametrize(("words", "every"), [(DCGAN, 1), (WGAN_GP, 5)])
+@pytest.mark.parametrize(("words", "every"), [(DCGAN, 1), (WGAN_GP, 5), (INFO, 1)])
 def test_the_weights_are_those_of_the_authors_loops(
     words: tuple[str, ...], every: int, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = prepare(hydrant.compose(words))
     models = plan.task.model
-    gan.plain_loop(models, seeded_batches(plan), every=every)
+    gan.plain_loop(models, seeded_batches(plan), every=every, has_third=words is INFO)
     whole, resumed = whole_and_resumed(train, monkeypatch, words, stop_at=7)
     assert_same_state(dict(models.state_dict()), weights(whole))
     assert_same_state([weights(whole), training(whole)], [weights(resumed), training(resumed)])

@@ -30,9 +30,7 @@ def explain(error: BaseException) -> HydrantError:
         if isinstance(link, MissingConfigException):
             return _missing_option(link)
         if isinstance(link, RecursionError):
-            reason = (
-                f"a config file includes itself, or the config is nested more than {MAX_DEPTH} levels deep"
-            )
+            reason = f"a config file includes itself, or the config has more than {MAX_DEPTH} levels"
             return ConfigError("", reason)
         if isinstance(link, ConfigAttributeError | ConfigKeyError) and "not in struct" in str(link):
             return _not_in_struct(link, *_OVERRIDE.findall(str(error)))

@@ -346,9 +346,7 @@ def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int |
     """
     labels = labels_of(source)
     if labels is None or num_classes is None or not isinstance(source, InMemorySource | LoaderSource):
-        message = (
-            "needs a classification whose labels are known before a sample is read, such as data in memory"
-        )
+        message = "needs a classification whose labels are known before it reads, such as data in memory"
         raise ConfigError("label_noise", f"{message}, or a data set with `targets`", remedy="give 0")
     places, stream = torch.arange(len(labels)), seeding.hash_of(seed, seeding.LABELS)
     is_drawn = (seeding.uniform(stream, places, 0) < ratio).numpy()

@@ -53,20 +53,18 @@ _PATTERN_FIELDS = ("match", "lr_scale", "schedules")
 
 
 def split_parameters(
-    task: nn.Module, parts: Mapping[str, Sequence[str] | None]
+    task: nn.Module, parts: Mapping[str, Sequence[str] | None], *, takes_turns: bool
 ) -> dict[str, dict[str, nn.Parameter]]:
-    """Split the trained parameters of a task among the optimizers.
+    """Return the trained parameters of a task by optimizer. Those that take turns may share some.
 
     Args:
         task: its parameters are named as in checkpoints.
         parts: by optimizer, the beginnings of the names of its parameters, in whole words, such as `generator`.
             None stands for all parameters that no other optimizer trains.
-
-    Returns:
-        By optimizer, its parameters by name.
+        takes_turns: the optimizers have `update_order`.
 
     Raises:
-        ConfigError: an optimizer has no parameter, or a parameter has no optimizer or two.
+        ConfigError: an optimizer has no parameter, or a parameter has no optimizer, or two that update at once.
     """
     # By their names in the model. The task's other parameters keep their whole names, and so does a parameter of the
     # model whose name one of them has.
@@ -77,12 +75,14 @@ def split_parameters(
     rest = [optimizer for optimizer, beginnings in parts.items() if beginnings is None]
     split: dict[str, dict[str, nn.Parameter]] = {optimizer: {} for optimizer in parts}
     for name, parameter in named.items():
-        first, *others = owners[name] or rest or [""]
-        if others or not first:
+        first, *others = found = owners[name] or rest or [""]
+        if not first or (others and not takes_turns):
             key = f"optimizers.{(others or list(parts))[0]}.parts"
             message = f"{name} is trained by {first} already" if first else f"no optimizer trains {name}"
-            raise ConfigError(key, message, remedy="leave it to one optimizer")
-        split[first][name] = parameter
+            remedy = "leave it to one optimizer, or let them take turns (update_order)"
+            raise ConfigError(key, message, remedy=remedy)
+        for optimizer in found:
+            split[optimizer][name] = parameter
     for optimizer, parameters in split.items():
         if not parameters:
             key = f"optimizers.{optimizer}.parts" if len(parts) > 1 else "model"

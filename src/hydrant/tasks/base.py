@@ -90,9 +90,7 @@ def tensor_targets(targets: object, task: str) -> Tensor:
         ConfigError: they are something else, such as the empty list of data without targets.
     """
     if not isinstance(targets, Tensor):
-        message = (
-            f"gives a {type(targets).__name__} as the targets of a batch, but task={task} needs a tensor"
-        )
+        message = f"gives a {type(targets).__name__} as targets of a batch, but task={task} needs a tensor"
         remedy = "if its samples are dicts, name the field: data.target=<field>"
         raise ConfigError("data", message, remedy=remedy)
     return targets
@@ -238,9 +236,7 @@ def checked_loss(loss: Any) -> Loss:
     if getattr(made, "ignore_index", None) is None:
         return made
     if getattr(made, "weight", None) is not None:
-        message = (
-            "torch divides by the sum of a micro-batch's weights, so the result would depend on its size"
-        )
+        message = "torch divides by the sum of a micro-batch's weights, so its size would matter"
         remedy = "write task=classification task.class_weights=[...] instead, which divides by the number of targets"
         raise ConfigError("task.loss.weight", message, remedy=remedy)
     return MeanOfValid(made)  # pyright: ignore[reportArgumentType] # a module, as it has ignore_index
@@ -395,9 +391,7 @@ class Supervised(Task):
         for name, loss in losses.items():
             if not isinstance(loss, Tensor) or loss.ndim:
                 value = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
-                message = (
-                    f"gives {value} for {name!r}; it needs the mean of the samples, a tensor of shape ()"
-                )
+                message = f"gives {value} for {name!r}; it needs the samples' mean, a tensor of shape ()"
                 raise ConfigError("task.loss", message)
         predictions = map_tensors(Tensor.detach, outputs)
         valid = self.loss.valid(batch.targets) if isinstance(self.loss, MeanOfValid) else None

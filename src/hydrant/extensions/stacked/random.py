@@ -279,9 +279,7 @@ def choose_drawing(sources: Sequence[Source], device: torch.device) -> SourceByS
             together = StackedDropouts(sources, device, choice)
             if together.is_exact():
                 return together
-        reason = (
-            "torch's kernel of dropout draws in another order than is known, or drops all values of a call"
-        )
+        reason = "torch's dropout draws in another order than is known, or drops all values of a call"
     log.info("random numbers are drawn lane by lane: %s", reason)
     return in_turn
 

@@ -79,9 +79,7 @@ def _divided_data(config: Mapping[str, Any], statistics: Mapping[str, Any]) -> D
     if statistics and whole.with_statistics is not None:
         if not (difference := changed_statistics(statistics, data.statistics)):
             return data
-        message = (
-            "the training samples are no longer those of the run (%s): inputs are prepared as in its training"
-        )
+        message = "the training samples are not those of the run (%s): inputs are prepared as in its training"
         log.warning(message, difference)
         data = data_splits.divide(config, whole.with_statistics(statistics))
     return data

@@ -104,7 +104,8 @@ def make_optimizers(
         ConfigError: the optimizers, their groups or their schedules do not fit the task.
     """
     settings_by_name = named_settings(config)
-    parameters = split_parameters(task, {name: s["parts"] for name, s in settings_by_name.items()})
+    parts = {name: settings["parts"] for name, settings in settings_by_name.items()}
+    parameters = split_parameters(task, parts, takes_turns=bool(config["update_order"]))
     optimizers: dict[str, Optimizer] = {}
     clippings: dict[str, kernels.Clipping] = {}
     for name, settings in settings_by_name.items():

@@ -106,9 +106,7 @@ def check_ranks_read_alike(data: Data, first: Mapping[str, Batch], world: World)
     for key, batch in first.items():
         divided = isinstance(data.train, PositionedSource) and data.train.is_divided and key == "data.train"
         if not divided and len({*world.all_gather(digest_of_samples([batch]))}) > 1:
-            train = (
-                "set data.divided=true (without limit_train_samples) if RANK or WORLD_SIZE divides it, or "
-            )
+            train = "set data.divided=true (without limit_train_samples) if the ranks divide it, or "
             remedy = f"{train * (key == 'data.train')}read the same samples on each rank"
             raise ConfigError(key, "each rank reads other samples, and keeps a part of them", remedy=remedy)
 
@@ -159,9 +157,7 @@ def explain_failure(task: Any, batch: Batch, kind: str) -> Generator[None]:
         at = "fails in a trial of {}, on inputs of {} and targets of {}".format(kind, *map(_form, batch))
         remedy = "Correct the model, the task or the data"
         if kind != "training" and "does not require grad" in str(error):
-            remedy = (
-                "Compute derivatives, which an evaluation does not allow for, in `with torch.enable_grad():`"
-            )
+            remedy = "Compute derivatives, which evaluations switch off, in `with torch.enable_grad():`"
         raise ConfigError(key, f"{at}: {traced(error)}", remedy=remedy) from error
 
 

@@ -40,6 +40,7 @@ duration: 20ep
 eval_every: 1ep
 """
 _MAX_NAMED = 3  # files in a message
+_LEFT_OUT = "left out, because its default is no number, word or null"
 _NAME = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -75,14 +76,8 @@ def main(arguments: Sequence[str]) -> int:
     lines = [f"written: {root}, a project with the package {package}"]
     lines += [f"trusted: {described(root.resolve(), trusted)}"] if trusted else []
     enter = [] if root.resolve() == Path.cwd() else [f"  cd {root}"]
-    unset = [f"  give a value to each ??? in {path}" for path, text in (own or {}).items() if ": ???" in text]
-    lines += [
-        "next:",
-        *enter,
-        *unset,
-        f"  {first}",
-        "  README.md has the others, and how to install the project",
-    ]
+    lines += [*_remarks(own or {}), "next:", *enter, f"  {first}"]
+    lines += ["  README.md has the others, and how to install the project"]
     names = [str(file.relative_to(root)) for file in files]
     content = {"folder": str(root), "package": package, "files": names, "trusted": trusted, "first": first}
     tell("\n".join(lines), content)
@@ -196,51 +191,57 @@ def own_files(file: Path, package: str) -> dict[Path, str]:
         spec.loader.exec_module(module)
     except Exception as error:
         raise ConfigError("--from", f"{file} cannot be imported: {typed_line(error)}") from error
-    parts = [
-        part for part in vars(module).values() if getattr(part, "__module__", "") == name and callable(part)
-    ]
-    options = {part.__name__: _option(part) for part in parts}
     files = {Path(package, file.name): text}
-    for part, (group, option) in options.items():
-        path = Path("conf", group, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", part).lower()).with_suffix(".yaml")
-        files |= {path: yaml.safe_dump(option, sort_keys=False)} if group else {}
+    for part in vars(module).values():
+        if getattr(part, "__module__", "") == name and callable(part) and (option := _option(part)):
+            stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", part.__name__).lower()
+            files[Path("conf", option[0], f"{stem}.yaml")] = option[1]
     return files
 
 
-def _option(part: Any) -> tuple[str, dict[str, Any]]:
-    """Return the group and the content of the option for a class or a function; "" for what is no part."""
+def _option(part: Any) -> tuple[str, str] | None:
+    """Return the group and the text of the option for a class or a function; None for what is no part."""
     from torch import nn  # late, because the example needs no torch
     from torch.utils.data import Dataset
 
-    node = {"_target_": f"{part.__module__}.{part.__name__}"}
-    if part.__name__.lower().endswith("loss"):
-        node |= _arguments(part) if isinstance(part, type) else {"_partial_": True} | _arguments(part, skip=2)
-        return "task", {"defaults": ["supervised"], "loss": node}
-    if isinstance(part, type) and issubclass(part, nn.Module):
-        return "model", node | _arguments(part)
-    if isinstance(part, type) and issubclass(part, Dataset):
-        return "data", {
-            "defaults": ["dataset"],
-            "train": node | _arguments(part),
-            "val": None,
-            "val_ratio": 0.2,
-        }
-    return "", {}
+    is_class, name = isinstance(part, type), f"{part.__module__}.{part.__name__}"
+    bases = {"model": nn.Module, "data": Dataset} if is_class else {}
+    of_base = next((group for group, base in bases.items() if issubclass(part, base)), "")
+    if not (group := "task" if name.lower().endswith("loss") else of_base):
+        return None
+    named = [p for p in inspect.signature(part).parameters.values() if "VAR" not in p.kind.name]
+    values = {p.name: "???" if p.default is p.empty else p.default for p in named[0 if is_class else 2 :]}
+    kept = {k: value for k, value in values.items() if isinstance(value, bool | int | float | str | None)}
+    node = {"_target_": name, **({} if is_class else {"_partial_": True}), **kept}
+    content = {
+        "model": node,
+        "data": {"defaults": ["dataset"], "train": node, "val": None, "val_ratio": 0.2},
+        "task": {"defaults": ["supervised"], "loss": node},
+    }[group]
+    about = inspect.cleandoc(part.__doc__ or name).partition("\n")[0]
+    left_out = [f"# {key}: {_LEFT_OUT}\n" for key in values if key not in kept]
+    return group, f"# {about}\n{yaml.safe_dump(content, sort_keys=False)}{''.join(left_out)}"
 
 
-def _arguments(part: Any, skip: int = 0) -> dict[str, Any]:
-    """Return the arguments of a class or a function, after the first `skip`, with their defaults."""
-    named = [
-        p
-        for p in inspect.signature(part).parameters.values()
-        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
-    values = {p.name: "???" if p.default is p.empty else p.default for p in named[skip:]}
-    return {key: value for key, value in values.items() if isinstance(value, bool | int | float | str | None)}
+def _remarks(own: Mapping[Path, str]) -> list[str]:
+    """Return what to say of the user's options: what the first experiment takes, and which arguments lack values."""
+    lines = list[str]()
+    for group, (first, *others) in _by_group(own).items():
+        more = f"; to take another, add {' or '.join(f'{group}={name}' for name in others)}" if others else ""
+        lines.append(f"experiment=first takes {group}={first}{more}")
+    for path, text in [*own.items()][1:]:  # the first is the module
+        keys = re.findall(r"(\w+): (\?\?\?|left out, .*)$", text, re.MULTILINE)
+        lines += [f"{path}: {key}: {why.replace('???', 'needs a value')}" for key, why in keys]
+    return lines
+
+
+def _by_group(own: Mapping[Path, str]) -> dict[str, list[str]]:
+    options = [*own][1:]  # the first is the module
+    groups = sorted({path.parent.name for path in options})
+    return {group: [path.stem for path in options if path.parent.name == group] for group in groups}
 
 
 def _experiment(own: Mapping[Path, str]) -> str:
     """Return an experiment with the first option of each group."""
-    first = {path.parent.name: path.stem for path in reversed([*own]) if path.parts[0] == "conf"}
-    chosen = "".join(f"  - override /{group}: {option}\n" for group, option in sorted(first.items()))
-    return _EXPERIMENT.format(chosen=chosen)
+    chosen = [f"  - override /{group}: {first}\n" for group, (first, *_) in _by_group(own).items()]
+    return _EXPERIMENT.format(chosen="".join(chosen))

@@ -167,11 +167,14 @@ class Outcome(NamedTuple):
     def scalars(self, *, is_part: bool = False) -> dict[str, Tensor]:
         """Return what is logged as a mean: the total loss, each loss if there are several, and the measurements.
 
+        In an evaluation there may be no losses.
+
         Args:
             is_part: there are other losses, which a forward pass in another turn returns.
         """
         parts = self.losses if is_part or len(self.losses) > 1 else {}
-        return {"loss": self.total_loss(), **parts, **self.measurements}
+        total = {"loss": self.total_loss()} if self.losses else {}
+        return {**total, **parts, **self.measurements}
 
 
 def mean_loss(outcomes: Sequence[Outcome], all_reduce: AllReduce) -> Tensor:

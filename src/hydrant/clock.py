@@ -489,9 +489,7 @@ def batch_size_steps(
         start = clock.updates(begin, key)
         depends_on_length = Duration.parse(begin, key).unit in ("%", "s")
         if depends_on_length or (start != 0 if not starts else start <= starts[-1]):
-            remedy = (
-                "begin the first at 0, and each other one later, by updates or epochs: {0: 64, 10ep: 128}"
-            )
+            remedy = "begin the first at 0, and each other later, by updates or epochs: {0: 64, 10ep: 128}"
             raise ConfigError(key, f"{size} cannot begin at {begin!r}", remedy=remedy)
         starts.append(start)
         sizes.append(size)

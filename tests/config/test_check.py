@@ -21,9 +21,8 @@ def test_check_only_resolves() -> None:
 
 def test_a_list_that_an_own_model_reads_but_nobody_gave_is_named() -> None:
     config = compose(["+model.channels=${data.input_shape[0]}", "data.input_shape=null"])
-    with pytest.raises(
-        ConfigError, match=r"^model\.channels: .*: data\.input_shape holds no list; give data\."
-    ):
+    message = r"^model\.channels: .*: data\.input_shape holds no list; give data\."
+    with pytest.raises(ConfigError, match=message):
         check(config)
 
 

@@ -33,6 +33,8 @@ NEEDS = {
     "model/resnet18": ("optimizer=sgd",),  # a third of its checkpoints
     "model/vit_tiny": ("optimizer=sgd",),
     "model/all_reduce_net": ("data.input_shape=[3,16,16]",),
+    "model/none": ("task=supervised", "task._target_=pixel_bag.with_model", "allow_targets=[pixel_bag]",
+                   "task.loss._target_=torch.nn.CrossEntropyLoss"),
     "model/two": ("task=two_models",),
     "task/two_models": ("model=two",),
     "task/regression": ("model.num_classes=1",),
@@ -64,12 +66,16 @@ OF_TEXT = ("experiment/autoresearch", "hook/text_samples", "model/gpt", "task/la
 PIXEL_BAG = '''
 import torch
 from torch import nn
+from hydrant.tasks import Supervised
 
 def halve(update):
     return 0.5 ** update
 
 def describe(model):
     return {"parameters": str(sum(p.numel() for p in model.parameters())), "noise": torch.rand(3, 4, 4)}
+
+def with_model(model, **settings):
+    return Supervised(nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4)), **settings)
 
 class PixelBag(nn.Module):
     """A bag of quantised pixels: every parameter has sparse gradients."""

@@ -95,9 +95,8 @@ def test_each_damaged_sample_is_logged_once(caplog: pytest.LogCaptureFixture) ->
 
 def test_too_many_damaged_samples_in_a_row_are_not_skipped() -> None:
     source = make_source(Samples(*range(MAX_DAMAGED_IN_A_ROW + 20), count=MAX_DAMAGED_IN_A_ROW + 21))
-    with pytest.raises(
-        DataError, match=rf"^{MAX_DAMAGED_IN_A_ROW} samples in a row .* the first: sample \d+ of"
-    ):
+    refusal = rf"^{MAX_DAMAGED_IN_A_ROW} samples in a row .* the first: sample \d+ of"
+    with pytest.raises(DataError, match=refusal):
         read(source, range(20))
 
 

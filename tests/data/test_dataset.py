@@ -208,9 +208,8 @@ def test_doubles_become_float32() -> None:
 
 
 def test_samples_of_different_sizes_need_a_collate_function() -> None:
-    with pytest.raises(
-        ConfigError, match=r"data.collate: cannot make a batch of 2 samples: .*set a function"
-    ):
+    refusal = r"data.collate: cannot make a batch of 2 samples: .*set a function"
+    with pytest.raises(ConfigError, match=refusal):
         read((torch.zeros(2), 0), (torch.zeros(3), 1))
 
 

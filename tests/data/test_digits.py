@@ -61,7 +61,6 @@ def test_a_test_set_is_cut_apart_from_the_others() -> None:
     assert torch.equal(joined(fewer.batches(spec(), 2000))[0], parts[2][0]), (
         "the test set does not depend on val_ratio"
     )
-    with pytest.raises(
-        ConfigError, match=r"^data\.val_ratio: 0\.5, with test_ratio=0\.5, leaves no training"
-    ):
+    message = r"^data\.val_ratio: 0\.5, with test_ratio=0\.5, leaves no training"
+    with pytest.raises(ConfigError, match=message):
         digits(val_ratio=0.5, test_ratio=0.5)

@@ -90,9 +90,8 @@ class Deadly(Samples):
 @pytest.mark.usefixtures("quick_death")
 def test_the_death_of_a_worker_is_raised_with_its_sample() -> None:
     handler = signal.getsignal(signal.SIGCHLD)
-    with pytest.raises(
-        DataError, match=r"^a data worker \(pid \d+\) died while it read sample 3 of the data set: "
-    ):
+    refusal = r"^a data worker \(pid \d+\) died while it read sample 3 of the data set: "
+    with pytest.raises(DataError, match=refusal):
         list(itertools.chain.from_iterable(map(make_source(Deadly()).stream(SPEC).micro_batches, range(13))))
     assert signal.getsignal(signal.SIGCHLD) is handler
 

@@ -88,9 +88,8 @@ def test_logits_are_bounded_and_see_only_earlier_tokens() -> None:
 
 
 def test_heads_that_do_not_fit_and_documents_are_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"model\.head_dim: 24 is no multiple of 4 that divides model\.width=32"
-    ):
+    message = r"model\.head_dim: 24 is no multiple of 4 that divides model\.width=32"
+    with pytest.raises(ConfigError, match=message):
         Track3GPT(vocab_size=20, num_layers=1, width=32, head_dim=24)
     model = Track3GPT(vocab_size=20, num_layers=1, width=32, head_dim=16)
     with pytest.raises(ConfigError, match=r"data\.sampling: this model does not divide documents"):

@@ -18,6 +18,7 @@ from training_runs import interrupt_at
 
 import hydrant
 from hydrant import cli
+from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, dataset_source
 from hydrant.runs.record import read_metrics
 from hydrant.tasks import Classification
@@ -139,6 +140,45 @@ def test_the_record_names_the_classes(finished: hydrant.Run) -> None:
     assert config["task"]["type"] == "own_parts.OwnTask"
 
 
+class Count(nn.Module):
+    """Is a metric whose `reset` makes its state."""
+
+    def reset(self) -> None:
+        self.num_samples = 0
+
+    def update(self, predictions: torch.Tensor, targets: torch.Tensor) -> None:
+        self.num_samples += len(targets)
+
+    def compute(self) -> torch.Tensor:
+        return torch.tensor(self.num_samples)
+
+
+class Unjudged(OwnTask):
+    """Has losses where `mode` is."""
+
+    mode = True
+
+    def forward(self, batch: Batch) -> Outcome:
+        outcome = super().forward(batch)
+        return outcome if self.training is self.mode else outcome._replace(losses={}, measurements={})
+
+
+def test_an_evaluation_may_have_metrics_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(model: nn.Module) -> Unjudged:
+        task = Unjudged(model)
+        task.metrics["count"] = Count()
+        return task
+
+    run = train("run", "best.metric=val/count", "best.mode=max", data=own_data(), task=make)
+    measured = [row for row in read_metrics(run.folder) if "val/count" in row]
+    assert [row["val/count"] for row in measured] == [32] * 3
+    assert not any("val/loss" in row for row in measured)
+    assert losses(run) == losses(train("usual", data=own_data(), task=OwnTask))
+    monkeypatch.setattr(Unjudged, "mode", False)
+    with pytest.raises(hydrant.ConfigError, match="task: returns no losses in training; return an Outcome"):
+        train("other", data=own_data(), task=Unjudged)
+
+
 class Shown(nn.Identity):
     """Shows an object."""
 
@@ -252,7 +292,7 @@ def test_data_sets_of_torch_make_the_same_run() -> None:
     sources = Data(dataset_source(train_set), dataset_source(val_set), (4,), 2)
     in_memory = losses(train("tensors", data=data))
     assert losses(train("items", data=sources)) == in_memory
-    assert losses(train("pair", data=(train_set, val_set), model=own_model())) == losses(
+    assert losses(train("pair", "model=none", data=(train_set, val_set), model=own_model())) == losses(
         train("sources", data=sources, model=own_model())
     )
     with pytest.raises(hydrant.ConfigError, match=r"train is a TensorDataset, .*hydrant.data.dataset_source"):

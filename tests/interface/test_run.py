@@ -51,6 +51,17 @@ def test_the_weights_of_each_kind(run: hydrant.Run) -> None:
     assert run.evaluate(weights="last")["val/loss"] == run.summary["metrics"]["val/loss"]
 
 
+def test_the_weights_of_a_run_in_double_are_those_that_it_evaluates(workdir: Path) -> None:
+    words = [*RUN[:-4], "precision=fp64", "duration=2", "log_every=null"]
+    doubles = hydrant.train(hydrant.compose([*words, "name=doubles"])).model("last")
+    saved = find_weights("outputs/doubles", "init_from").read("init_from")
+    assert {value.dtype for value in saved.values()} == {torch.float64}
+    assert all(torch.equal(value, saved[name]) for name, value in doubles.state_dict().items())
+    unsaved = hydrant.train(hydrant.compose([*words, "eval_every=null", "save_every=null"]))
+    with pytest.raises(hydrant.ConfigError, match="not one of save_every=null"):
+        unsaved.model("last")
+
+
 def test_the_best_weights_are_averaged_if_their_metric_is_the_best(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

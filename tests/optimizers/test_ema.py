@@ -13,6 +13,7 @@ from run_folders import assert_same_state, rows, summary, weights
 from safetensors.torch import load_file
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
+from torch.nn.utils import weight_norm
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from training_runs import Train, whole_and_resumed
 
@@ -75,13 +76,15 @@ def test_a_weight_with_two_names_is_averaged_once() -> None:
     assert averaged.keys() == before.keys()
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
 def test_functions_of_a_copied_model_call_its_own_parts() -> None:
-    """As in minGPT, whose blocks keep a lambda over their layers. Averages and passed models are copies."""
+    """As in minGPT, whose blocks keep a lambda over their layers. Averages and passed models are copies. Of the weight
+    that torch's old weight norm computes, `copy.deepcopy` makes none."""
 
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            layers, scale, deleted = nn.ModuleDict({"proj": nn.Linear(2, 2)}), 3.0, None
+            layers, scale, deleted = nn.ModuleDict({"proj": weight_norm(nn.Linear(2, 2))}), 3.0, None
             self.layers, self.unused = layers, lambda: deleted  # noqa: F821
             del deleted  # which leaves an empty cell
             self.mlp = lambda inputs, times=2.0: layers["proj"](inputs) * times * scale
@@ -94,6 +97,8 @@ def test_functions_of_a_copied_model_call_its_own_parts() -> None:
     for parameter in original.parameters():
         parameter.data.zero_()
     assert torch.equal(copied(inputs), expected)
+    copied(inputs).sum().backward()
+    assert all(parameter.grad.any() for parameter in copied.parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16])

@@ -98,9 +98,8 @@ def test_ignored_targets_are_not_counted_as_wrong() -> None:
 def test_weights_by_which_torch_divides_are_refused_with_the_key_to_write(kind: str) -> None:
     make = {"subclass": Weighted, "function": lambda: partial(F.nll_loss, weight=WEIGHT)}.get(kind)
     loss = make() if make else getattr(nn, kind)(weight=WEIGHT)
-    with pytest.raises(
-        ConfigError, match=r"^task\.loss\.weight: .*write task=classification task\.class_weights="
-    ):
+    message = r"^task\.loss\.weight: .*write task=classification task\.class_weights="
+    with pytest.raises(ConfigError, match=message):
         checked_loss(loss)
 
 

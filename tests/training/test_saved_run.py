@@ -50,9 +50,8 @@ def test_a_state_is_read(checkpoint: Path) -> None:
     ids=json.dumps,
 )  # fmt: skip
 def test_a_forged_state_is_refused(forged: dict[str, Any], checkpoint: Path) -> None:
-    with pytest.raises(
-        CheckpointError, match=r"training\.json (does not fit this run|holds an impossible state of a run)"
-    ):
+    message = r"training\.json (does not fit this run|holds an impossible state of a run)"
+    with pytest.raises(CheckpointError, match=message):
         saved_state(SavedCheckpoint(with_state(checkpoint, {"num_updates": 10} | forged)))
 
 

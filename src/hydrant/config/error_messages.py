@@ -101,7 +101,8 @@ def _not_in_struct(error: Any, override: tuple[str, str] = ("", "")) -> ConfigEr
     node = error.parent_node
     names = [str(sibling) for sibling in node] if isinstance(node, DictConfig) and node else []
     if not names:
-        return ConfigError(key, f"no such key, because {parent} has no keys")
+        remedy = f"write '{parent}={{_target_: ...}}'" if name == "_target_" else ""
+        return ConfigError(key, f"no such key, because {parent} has no keys", remedy=remedy)
     siblings = [sibling for sibling in names if not sibling.startswith("_") and sibling != "hydra"]
     unknown = unknown_key(key, siblings)
     if not parent or own_words(key, "") or nearest(name, siblings):

@@ -120,9 +120,7 @@ def full_shared_memory(samples: Sequence[Any]) -> OutOfMemory:
     message = (
         f"{_SHARED} ({room / 2**20:,.0f} MiB) is full: {batch}, and each data worker keeps several there"
     )
-    remedy = (
-        "start a container with more (docker run --shm-size=8g), or lower data.num_workers or the batch size"
-    )
+    remedy = "give a container more (docker run --shm-size=8g), or lower data.num_workers or the batch size"
     return OutOfMemory(message, remedy=remedy)
 
 

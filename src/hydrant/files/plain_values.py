@@ -78,7 +78,7 @@ def check_value(key: str, hint: Any, value: Any) -> None:
     if key.endswith(("loss.weight", "loss.pos_weight")):  # a tensor, which no config can give
         remedy = "weights of classes are task.class_weights=[...] of task=classification, for labels too"
     if value is None and key in _TAKEN_FROM_DATA:
-        remedy = f"give {_TAKEN_FROM_DATA[key]}, which it takes"
+        remedy = f"give {_TAKEN_FROM_DATA[key]}, which it takes; or model=none, if you pass a model"
     needs = describe(hint) + (", and finite" if value == math.inf else "")
     raise ConfigError(key, needs=needs, got=value, remedy=remedy)
 

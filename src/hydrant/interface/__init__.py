@@ -144,7 +144,8 @@ class Run:
 
     @known_arguments
     def model(self, weights: Weights = "best", *, device: str | torch.device = "cpu") -> nn.Module:
-        """Return the trained model in evaluation mode, not compiled, with the weights in float32.
+        """Return the trained model in evaluation mode, not compiled, with the weights in float32, or float64 after
+        `precision=fp64`.
 
         The data of the run are not read.
 

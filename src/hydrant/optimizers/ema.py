@@ -219,7 +219,11 @@ def copied_model(model: nn.Module) -> nn.Module:
     """Return a deep copy of a model. A function in its attributes, such as `self.mlp = lambda x: self.proj(x)`, calls
     the parts of the copy. `copy.deepcopy` copies no function: in its copy, this one calls the parts of the original.
     """
-    copies = dict[int, Any]()  # by `id` of what they are of
+    # By `id` of what they are of. What torch computes again, as its old weight_norm does, it refuses to copy.
+    values = [value for module in model.modules() for value in vars(module).values()]
+    copies: dict[int, Any] = {
+        id(t): t.detach().clone() for t in values if isinstance(t, Tensor) and t.grad_fn
+    }
     copied = copy.deepcopy(model, copies)
 
     def of_copy(cell: CellType) -> CellType:

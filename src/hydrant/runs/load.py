@@ -128,6 +128,8 @@ def open_model(path: str, *, weights: str | None, allow_targets: Sequence[str] =
         return open_run(path, (), weights=weights, allow_targets=allow_targets).plan.task.model.eval()
     if not is_missing(config, "task"):
         model = instantiate(config, "task", model).model
+    if config["precision"].get("parameters") == "float64":
+        model.double()
     Weights(checkpoint, part).load(model, "model")
     return model.eval()
 

@@ -315,6 +315,7 @@ def try_metrics(task: Any, batch: Batch, outcome: Outcome) -> list[str]:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # few samples need not hold every class
             try:
+                trial.reset()
                 trial.update(outcome.predictions, batch.targets)
             except Exception as error:  # a metric may raise anything
                 message = f"does not fit the predictions and targets: {traced(error)}"

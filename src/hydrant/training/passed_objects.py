@@ -55,7 +55,7 @@ def passed_model(*, type: str, structure: str) -> nn.Module:
     if made is model:
         return copied_model(made)
     if any(tensor in _known for tensor in (*made.parameters(), *made.buffers())):
-        with contextlib.suppress(RuntimeError):  # torch's old weight_norm and prune allow no copy
+        with contextlib.suppress(RuntimeError):  # torch copies no tensor of a graph, such as one in a list
             return copied_model(made)
     return made  # it was just made, so it needs no copy
 

@@ -310,6 +310,8 @@ def evaluate(
     device = parallel.device  # not that of the weights: sharded ones may be kept on the host
     meter = Meter(device, parallel.all_reduce)
     metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
+    for metric in metrics.values():
+        metric.reset()
     with eval_mode(task):
         for batch_idx, batch, counts in parallel.pad_batches(batches):
             seeding.seed_evaluation(batch_idx, device)
@@ -317,7 +319,8 @@ def evaluate(
                 outcome = forward(task, precision.cast(batch))
             if not counts:
                 continue
-            meter.add(outcome.scalars(), outcome.num_targets)
+            if scalars := outcome.scalars():
+                meter.add(scalars, outcome.num_targets)
             for metric in metrics.values():
                 metric.update(outcome.predictions, batch.targets)
             if observe is not None:

@@ -262,9 +262,8 @@ def test_a_key_that_cannot_be_chosen_is_refused_and_one_of_the_groups_chooses_no
     tmp_path: Path, comparing: Compare
 ) -> None:
     write_rates(tmp_path, seeds=(0,))
-    with pytest.raises(
-        ConfigError, match=r"--best-over: unknown key 'optimizer.rl'; did you mean 'optimizer.lr'"
-    ):
+    message = r"--best-over: unknown key 'optimizer.rl'; did you mean 'optimizer.lr'"
+    with pytest.raises(ConfigError, match=message):
         comparing(tmp_path, best_over=["optimizer.rl"])
     of_groups = comparing(tmp_path, by=["optimizer.lr"], best_over=["optimizer.lr"])
     assert of_groups.choice.sentence == "Each group has one optimizer.lr at most, so none is chosen."

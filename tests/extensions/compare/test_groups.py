@@ -70,9 +70,8 @@ def test_a_metric_whose_name_says_nothing_needs_a_mode(tmp_path: Path, comparing
         rows = [{"num_updates": 2900, "epoch": 29, "time": 1.7e9, "val/brier": value, "perf/mfu": value}]
         with (run / "metrics.jsonl").open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
-    with pytest.raises(
-        ConfigError, match=r"^--mode: nothing says whether a higher or a lower val/brier is better"
-    ):
+    message = r"^--mode: nothing says whether a higher or a lower val/brier is better"
+    with pytest.raises(ConfigError, match=message):
         comparing(tmp_path, metric="val/brier")
     expected = {("val/brier", "min"): "0.01", ("val/brier", "max"): "0.001", ("perf/mfu", None): "0.001"}
     for (metric, mode), lr in expected.items():

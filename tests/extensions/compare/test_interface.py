@@ -119,9 +119,8 @@ def test_without_pandas_the_command_that_installs_it_is_named(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hydrant.installation.find_spec", lambda module: None)
-    with pytest.raises(
-        hydrant.ConfigError, match=r"a table of results needs pandas: .*pip install .*\[pandas\]"
-    ):
+    message = r"a table of results needs pandas: .*pip install .*\[pandas\]"
+    with pytest.raises(hydrant.ConfigError, match=message):
         hydrant.load_runs(study)
 
 

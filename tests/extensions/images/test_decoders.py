@@ -191,9 +191,8 @@ def test_a_truncated_image_is_damaged(tmp_path: Path, decoder: str) -> None:
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hydrant.installation.find_spec", lambda name: None)
-    with pytest.raises(
-        ConfigError, match=r"^data\.decoder: simplejpeg needs simplejpeg: .*install .*\[simplejpeg\]"
-    ):
+    message = r"^data\.decoder: simplejpeg needs simplejpeg: .*install .*\[simplejpeg\]"
+    with pytest.raises(ConfigError, match=message):
         decoder_of("simplejpeg", "bicubic")
     assert decoder_of("pillow_draft", "bicubic")
 

@@ -137,9 +137,8 @@ def test_further_folders_are_further_splits(image_root: Path) -> None:
     assert torch.equal(one.inputs, other.inputs)
     rename_in_val(image_root)
     for changes in ({"test_dir": "val"}, {"extra_val": {"odd": "val"}}):
-        with pytest.raises(
-            ConfigError, match=r"^data: class \d of .*val is 'dog', and in training \['cat'\]"
-        ):
+        refusal = r"^data: class \d of .*val is 'dog', and in training \['cat'\]"
+        with pytest.raises(ConfigError, match=refusal):
             build(image_root, val_dir=None, **changes)
 
 

@@ -198,9 +198,8 @@ def test_fashion_mnist_of_debian_is_known(caplog: pytest.LogCaptureFixture) -> N
     assert "MD5" not in caplog.text
     assert data.train.targets[:5].tolist() == [9, 0, 0, 3, 0]  # an ankle boot first, as in every other copy
     assert [round(value, 4) for values in statistics(data.train.inputs) for value in values] == [0.286, 0.353]
-    with pytest.raises(
-        ConfigError, match=r"FashionMNIST by its MD5 sum, not of MNIST; write data=fashion_mnist"
-    ):
+    message = r"FashionMNIST by its MD5 sum, not of MNIST; write data=fashion_mnist"
+    with pytest.raises(ConfigError, match=message):
         build(DEBIAN)
 
 

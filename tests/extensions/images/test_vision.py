@@ -64,9 +64,8 @@ def test_missing_files_are_named_with_their_folder_and_the_remedy(published: Any
     place = re.escape(str(tmp_path / "data" / published.folder))
     holds = published.folder if published.name != "mnist" else f"these files or {published.folder}"
     remedy = rf"set data\.root to the folder that holds {holds}, or data\.download=true"
-    with pytest.raises(
-        ConfigError, match=rf"^data\.root: .* not in {place} \(missing: {published.files[0]}\); {remedy}$"
-    ):
+    message = rf"^data\.root: .* not in {place} \(missing: {published.files[0]}\); {remedy}$"
+    with pytest.raises(ConfigError, match=message):
         published.build(tmp_path / "data")
     with pytest.raises(ConfigError, match=rf"^data\.root: .*{published.files[-1]}"):
         published.build(tmp_path / "elsewhere")
@@ -76,9 +75,8 @@ def test_missing_files_are_named_with_their_folder_and_the_remedy(published: Any
 def test_a_failed_download_reports_the_cause(published: Any, tmp_path: Path) -> None:
     root = tmp_path / "elsewhere"
     place, why = re.escape(str(root / published.folder)), r"its download failed: .*nowhere.*"
-    with pytest.raises(
-        ConfigError, match=rf"^data\.download: .* not in {place} .* and {why}Copy the files there, or"
-    ):
+    message = rf"^data\.download: .* not in {place} .* and {why}Copy the files there, or"
+    with pytest.raises(ConfigError, match=message):
         published.build(root, download=True)
 
 

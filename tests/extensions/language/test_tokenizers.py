@@ -65,7 +65,6 @@ def test_a_character_that_does_not_occur_has_no_token() -> None:
 
 
 def test_an_unknown_encoding_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(
-        ConfigError, match=r"--encoding: 'gpt17' cannot be loaded .* bytes, char, .*cl100k_base"
-    ):
+    message = r"--encoding: 'gpt17' cannot be loaded .* bytes, char, .*cl100k_base"
+    with pytest.raises(ConfigError, match=message):
         TiktokenTokenizer.named("gpt17", "--encoding")

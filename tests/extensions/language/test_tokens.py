@@ -213,9 +213,8 @@ def test_an_id_outside_the_vocabulary_is_named_with_its_place(sampling: str, roo
         lambda: joined(data.train.batches(spec(), 25)),
         lambda: [update(data.train, number) for number in updates],
     ):
-        with pytest.raises(
-            DataError, match=rf"token {place - 45} of .*train_1\.bin is 49, .*data\.vocab_size=50 or more"
-        ):
+        refusal = rf"token {place - 45} of .*train_1\.bin is 49, .*data\.vocab_size=50 or more"
+        with pytest.raises(DataError, match=refusal):
             reading()
 
 

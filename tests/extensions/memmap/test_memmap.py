@@ -120,9 +120,8 @@ def test_an_array_is_predicted_as_the_same_samples_of_a_split(
     run = hydrant.train(config, data=data, model=model, folder=tmp_path / "run")
     split, array = (hydrant.predict(run, inputs)["logits"] for inputs in ("val", torch.from_numpy(values)))
     assert np.array_equal(split, array)
-    with pytest.raises(
-        ConfigError, match=f"has numbers of the type {other.rstrip('8')}, but the run needs .*; convert"
-    ):
+    refusal = f"has numbers of the type {other.rstrip('8')}, but the run needs .*; convert"
+    with pytest.raises(ConfigError, match=refusal):
         hydrant.predict(run, torch.from_numpy(values.astype(other)))
 
 

@@ -98,9 +98,8 @@ def test_a_data_set_reads_files_by_data_read(tmp_path: Path) -> None:
     )
     run = hydrant.train(config, folder=tmp_path / "run")
     (tmp_path / "new.txt").touch()
-    with pytest.raises(
-        hydrant.ConfigError, match=r"it reads its splits \(train, val\); data.read gives it more"
-    ):
+    message = r"it reads its splits \(train, val\); data.read gives it more"
+    with pytest.raises(hydrant.ConfigError, match=message):
         hydrant.predict(run, tmp_path / "new.txt")
 
 

@@ -79,9 +79,8 @@ def test_jobs_that_slurm_refuses_leave_no_secrets(
 
 def test_all_commands_of_slurm_are_needed(programs: Path) -> None:
     write_command(programs, "sbatch", "")
-    with pytest.raises(
-        ConfigError, match=r"^hydra/launcher: slurm needs squeue, scancel, srun, which this machine"
-    ):
+    refusal = r"^hydra/launcher: slurm needs squeue, scancel, srun, which this machine"
+    with pytest.raises(ConfigError, match=refusal):
         Slurm(None, "slurm", 0).prepare()
 
 

@@ -116,9 +116,8 @@ def test_a_train_split_alone_is_cut_into_training_and_validation(
         return {split: rows_of(data, split) for split in ("train", "val")}
 
     every = [n + 0.5 for n in range(20)]
-    with pytest.raises(
-        ConfigError, match=r"^data\.val: .* no split 'validation'\. Splits: train; set data\.val=null"
-    ):
+    refusal = r"^data\.val: .* no split 'validation'\. Splits: train; set data\.val=null"
+    with pytest.raises(ConfigError, match=refusal):
         parts()
     cut, again, other = parts(val=None), parts(val=None), parts(val=None, split_seed=1)
     assert cut == again != other
@@ -175,13 +174,11 @@ def test_the_numbers_of_classes_mean_the_same_in_all_splits(tmp_path: Path) -> N
         "few": split("cat", "dog", "fish"),
     }
     DatasetDict(sets).save_to_disk(tmp_path)
-    with pytest.raises(
-        ConfigError, match=r"^data: class 0 of split 'validation' is 'dog', and in training \['cat'\]"
-    ):
+    refusal = r"^data: class 0 of split 'validation' is 'dog', and in training \['cat'\]"
+    with pytest.raises(ConfigError, match=refusal):
         read(str(tmp_path))
-    with pytest.raises(
-        ConfigError, match=r"^data: class 2 of split 'few' is 'fish', and in training no class"
-    ):
+    refusal = r"^data: class 2 of split 'few' is 'fish', and in training no class"
+    with pytest.raises(ConfigError, match=refusal):
         read(str(tmp_path), val="train", test="few")
     data = read(str(tmp_path), train="few", val="train")  # the first classes may be all that a split has
     assert data.class_names == ("cat", "dog", "fish")
@@ -192,9 +189,8 @@ def test_a_missing_value_is_named_or_skipped(saved: str, column: str, tmp_path: 
     whole = datasets.load_from_disk(saved)
     rows = [row | ({column: None} if n == 1 else {}) for n, row in enumerate(whole["train"])]
     DatasetDict(train=Dataset.from_list(rows, features=whole["train"].features)).save_to_disk(tmp_path)
-    with pytest.raises(
-        DataError, match=rf"sample 1 of data.val cannot be read: column '{column}' has no value"
-    ):
+    refusal = rf"sample 1 of data.val cannot be read: column '{column}' has no value"
+    with pytest.raises(DataError, match=refusal):
         first(read(str(tmp_path), val="train", inputs=["image", "number"]))
     data = read(str(tmp_path), val="train", inputs=["image", "number"], on_error="skip")
     assert first(data, 3).inputs["number"].tolist() == [0.5, 2.5]

@@ -145,9 +145,8 @@ def test_missing_cells_get_the_mean_of_the_training_rows(tmp_path: Path) -> None
     words = {"missing_words": ["NA", "nan", -999], "standardize": False, "val": str(other)}
     inputs, _ = samples(read(file, missing="mean", **words))
     assert inputs.tolist() == [[2, 0, 0], [2, 0, 0]]
-    with pytest.raises(
-        ConfigError, match=r"data.missing: line 4 of .*train.csv, column 'x' has no value \(1 in"
-    ):
+    refusal = r"data.missing: line 4 of .*train.csv, column 'x' has no value \(1 in"
+    with pytest.raises(ConfigError, match=refusal):
         read(file, **words)
 
 
@@ -159,9 +158,8 @@ def test_only_named_words_are_missing(tmp_path: Path) -> None:
     assert data.class_names == ("Apnea", "None", "nan")
     assert targets.tolist() == [1, 0, 2, 1]
     assert inputs.argmax(1).tolist() == [1, 3, 2, 0]  # N/A, NA, nan, null
-    with pytest.raises(
-        ConfigError, match=r"data\.target: line 2 of .*, column 'price' has no value \(2 in .*; remove"
-    ):
+    refusal = r"data\.target: line 2 of .*, column 'price' has no value \(2 in .*; remove"
+    with pytest.raises(ConfigError, match=refusal):
         read(file, missing_words=["None"])
 
 
@@ -174,9 +172,8 @@ def test_a_text_among_numbers_is_refused_until_its_meaning_is_set(
         "age,price\n" + "".join(f"{n},{n}.5\n" for n in range(9))
         + (f'"{cell}",1.5\n' if column == "age" else f'1,"{cell}"\n')
     )  # fmt: skip
-    with pytest.raises(
-        ConfigError, match=rf"^data\.train: '{re.escape(cell)}' in line 11 of .*, column '{column}'"
-    ) as error:
+    refusal = rf"^data\.train: '{re.escape(cell)}' in line 11 of .*, column '{column}'"
+    with pytest.raises(ConfigError, match=refusal) as error:
         read(file)
     assert ("data.decimal" in str(error.value)) == ("," in cell)
     assert "all cells as texts" in str(error.value).partition("data.missing_words")[0]
@@ -191,9 +188,8 @@ def test_a_text_among_numbers_is_refused_until_its_meaning_is_set(
 
 
 def test_a_target_given_by_its_number_is_looked_for_by_its_name(houses: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"data.target: .* has no column '1'.* Columns: area, city, price, rooms"
-    ):
+    refusal = r"data.target: .* has no column '1'.* Columns: area, city, price, rooms"
+    with pytest.raises(ConfigError, match=refusal):
         read(houses, target=1)
 
 
@@ -205,9 +201,8 @@ def test_learned_categories_that_are_numbers_now_are_refused(categories: str, tm
     file.write_text("size,kind,price\n1,10,1.5\n2,20,2.5\n")
     now = read(file, categories=categories)
     assert now.with_statistics is not None
-    with pytest.raises(
-        ConfigError, match=r"the column 'kind' of .*rows\.csv holds numbers alone, but texts when"
-    ):
+    refusal = r"the column 'kind' of .*rows\.csv holds numbers alone, but texts when"
+    with pytest.raises(ConfigError, match=refusal):
         now.with_statistics(learned)
 
 

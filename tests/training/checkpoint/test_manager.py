@@ -32,9 +32,8 @@ def test_a_full_disk_is_logged_once_and_leaves_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(storage, "save_file", full_disk)
-        with pytest.raises(
-            CheckpointError, match=r"_00000030 cannot be written: No space .*_00000010 is the"
-        ):
+        message = r"_00000030 cannot be written: No space .*_00000010 is the"
+        with pytest.raises(CheckpointError, match=message):
             save(tmp_path, 20, 30)
     assert len(logged_warnings()) == 1
     assert names(tmp_path) == ["last", "update_00000010"]
@@ -81,9 +80,8 @@ def test_a_failure_in_the_background_is_raised_by_the_next_call(
     for call in calls:
         with CheckpointManager(tmp_path, Retention(2), in_background=True) as checkpoints:
             checkpoints.save(10, content(), is_best=False)
-            with pytest.raises(
-                CheckpointError, match="_00000010 cannot be written: ZeroDivisionError: a bug"
-            ):
+            message = "_00000010 cannot be written: ZeroDivisionError: a bug"
+            with pytest.raises(CheckpointError, match=message):
                 call(checkpoints)
     expected = pytest.raises(CheckpointError, match="a bug")
     with expected, CheckpointManager(tmp_path, Retention(2), in_background=True) as checkpoints:

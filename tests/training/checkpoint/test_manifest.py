@@ -52,14 +52,12 @@ def test_damage_is_named_and_the_checkpoint_before_is_used(
     lines = logged_warnings()
     assert lines
     assert all(name in line and "update_00000010 is the newest" in line for line in lines)
-    with pytest.raises(
-        CheckpointError, match=rf"update_00000020/{name} {message}.*; remove .*update_00000020 to use"
-    ):
+    refusal = rf"update_00000020/{name} {message}.*; remove .*update_00000020 to use"
+    with pytest.raises(CheckpointError, match=refusal):
         find_checkpoint(path / "last", "resume")
     change_last_bit(path / "update_00000010" / "model.safetensors")
-    with pytest.raises(
-        CheckpointError, match=rf"are damaged: .*_00000020/{name} {message}.*; .*_00000010/model"
-    ):
+    refusal = rf"are damaged: .*_00000020/{name} {message}.*; .*_00000010/model"
+    with pytest.raises(CheckpointError, match=refusal):
         newest_undamaged(path)
     save(path, 20)  # replaces the damaged one
     assert newest_undamaged(path) == path / "update_00000020"

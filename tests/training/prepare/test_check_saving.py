@@ -50,9 +50,8 @@ SAVED = {
 
 
 def test_a_type_that_no_file_of_weights_has_is_named_with_the_precision_that_gives_it() -> None:
-    with pytest.raises(
-        ConfigError, match=r"own cannot be saved.*complex128; make it .*complex64, so not precision=fp64"
-    ):
+    message = r"own cannot be saved.*complex128; make it .*complex64, so not precision=fp64"
+    with pytest.raises(ConfigError, match=message):
         check_saving(Holding(torch.ones(2, dtype=torch.complex128)), Hooks({}))
 
 

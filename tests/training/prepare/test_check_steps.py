@@ -93,9 +93,8 @@ def test_an_optimizer_must_take_the_gradients_of_the_model(
     if is_accepted:
         check_option(option, model)
     else:
-        with pytest.raises(
-            ConfigError, match=r"^optimizer: \w+ cannot train this model: .*(dense|sparse) grad"
-        ):
+        message = r"^optimizer: \w+ cannot train this model: .*(dense|sparse) grad"
+        with pytest.raises(ConfigError, match=message):
             check_option(option, model)
     assert torch.equal(model.weight, before)
     assert model.weight.grad is None

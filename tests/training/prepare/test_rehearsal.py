@@ -65,9 +65,8 @@ def test_a_short_batch_may_come_before_one_of_the_size_asked_for() -> None:
 
 def test_damaged_samples_are_passed_over() -> None:
     assert len(read(OwnSource((1, 2), num_damaged=3), 2).targets) == 2
-    with pytest.raises(
-        DataError, match=r"2 sample.s. in a row cannot be read; the log names the damaged ones"
-    ):
+    message = r"2 sample.s. in a row cannot be read; the log names the damaged ones"
+    with pytest.raises(DataError, match=message):
         read(OwnSource((1, 1), num_damaged=3), 2)
     with pytest.raises(DataError, match=r"1 sample.s. in a row cannot be read; the log"):
         read(OwnSource((), num_damaged=3), 1)
@@ -78,9 +77,8 @@ def test_targets_that_do_not_count_are_not_mixed() -> None:
     mixing: Any = SimpleNamespace(needs_classes=True)
     batch = Batch(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64))
     task = Classification(nn.Linear(4, 2), label_smoothing=0, ignore_index=-100, metrics={})
-    with pytest.raises(
-        ConfigError, match=r"^mixing: targets that do not count \(task.ignore_index=-100\) cannot"
-    ):
+    message = r"^mixing: targets that do not count \(task.ignore_index=-100\) cannot"
+    with pytest.raises(ConfigError, match=message):
         dry_mixing(trials_of(task, points()), batch, mixing)
 
 
@@ -95,9 +93,8 @@ def test_an_error_after_the_model_has_returned_is_not_the_model_s() -> None:
 
     source = OwnSource((2,), num_samples=2)
     settings: Any = {"label_smoothing": 0, "loss": loss, "metrics": {}}
-    with pytest.raises(
-        ConfigError, match=r"^task: fails in a trial of an evaluation, .* ValueError: no 2 \(at test_reh"
-    ):
+    message = r"^task: fails in a trial of an evaluation, .* ValueError: no 2 \(at test_reh"
+    with pytest.raises(ConfigError, match=message):
         dry_forward(trials_of(Classification(nn.Linear(4, 2), **settings), Data(source, source)))
     with pytest.raises(
         ConfigError,
@@ -207,7 +204,6 @@ def test_a_metric_and_a_validation_set_that_make_the_same_name_are_refused() -> 
     batch = Batch(torch.ones(1), ())
     dry = DryForward(Flops(0, "", [], ""), batch, outcome, ["night/loss"], batch, [])
     assert eval_metrics(["val", "val/day", "val_ema"], dry) >= {"val/night/loss", "val/day/loss"}
-    with pytest.raises(
-        ConfigError, match=r"val/night/loss would be of the validation set night and of a metric"
-    ):
+    message = r"val/night/loss would be of the validation set night and of a metric"
+    with pytest.raises(ConfigError, match=message):
         eval_metrics(["val", "val/night"], dry)

@@ -273,7 +273,10 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
         )
         meant = path.parent if path.is_file() else Path("outputs", path)
         near = f"did you mean {quoted(meant)}?" if (meant / CHECKPOINTS).is_dir() else near_folders(path)
-        remedy = near or "give a run folder or one of its checkpoints/update_... folders"
+        remedy = (
+            near
+            or "give a run folder (not one of save_every=null) or one of its checkpoints/update_... folders"
+        )
         raise ConfigError(key, f"{path} {problem}", remedy=remedy)
     return newest
 

@@ -81,9 +81,7 @@ def _largest_that_fits(config: Mapping[str, Any], largest: int) -> int:
         if isinstance(error, HydrantError) and not isinstance(error, ConfigError):
             raise error  # a ConfigError rejects only this size, such as an odd one
         first_error = first_error or error
-    message = (
-        f"micro_batch_size=auto: not even one sample at a time fits ({costs.allocator_message(first_error)})"
-    )
+    message = f"micro_batch_size=auto: not even one sample fits ({costs.allocator_message(first_error)})"
     raise OutOfMemory(message, remedy="Try precision=bf16 or a smaller model") from first_error
 
 

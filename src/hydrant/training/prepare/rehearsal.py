@@ -254,7 +254,7 @@ class DryForward(NamedTuple):
     @property
     def losses(self) -> set[str]:
         """The names under which evaluations report losses."""
-        return {"loss", *(self.outcome.losses if len(self.outcome.losses) > 1 else ())}
+        return {*self.outcome._replace(measurements={}).scalars()}
 
 
 def _tokens_per_sample(batch: Batch) -> int:
@@ -324,13 +324,15 @@ class Rehearsal:
         """Return the outcome for a batch in the precision of the run.
 
         Raises:
-            ConfigError: the task carries what is not divided as the batch is.
+            ConfigError: the task carries what is not divided as the batch is, or has no losses in training.
         """
         outcome = self.precision.around(lambda task, batch: task.forward(batch))(self.task, batch)
-        for tensor in tensors_of(outcome.carried):
-            if tensor.shape[:1] != (batch.num_samples,):
-                message = f"carries a tensor of shape {[*tensor.shape]} from {batch.num_samples} samples"
-                raise ConfigError("task", message, remedy="carry tensors (B, ...), with the samples first")
+        wrong = [t.shape for t in tensors_of(outcome.carried) if t.shape[:1] != (batch.num_samples,)]
+        faults = [f"carries a tensor of shape {[*shape]} from {batch.num_samples} samples" for shape in wrong]
+        remedy = "carry tensors (B, ...), with the samples first" if wrong else "return an Outcome with one"
+        faults += ["returns no losses in training"] * (self.task.training and not outcome.losses)
+        if faults:
+            raise ConfigError("task", faults[0], remedy=remedy)
         return outcome
 
     def outcome(self, batch: Batch) -> Outcome:

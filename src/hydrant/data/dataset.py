@@ -102,7 +102,7 @@ def dataset(
     *,
     train: Any,
     val: Any,
-    val_ratio: float,
+    val_ratio: RatioBelowOne,
     split_seed: int,
     test: Any,
     extra_val: Mapping[str, Any],

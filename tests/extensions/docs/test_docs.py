@@ -51,6 +51,7 @@ def test_a_word_of_no_page_is_refused(word: str, said: str, capsys: pytest.Captu
 QUESTIONS = {
     "How do I train my own Module and Dataset?": ("own module dataset sweep", "guides/module-and-dataset"),
     "How do I use my own loss or metric?": ("own loss metric", "guides/tasks"),
+    "How do I use my own schedule?": ("own schedule", "guides/schedules"),
     "How do I train a GAN or a PINN?": ("train a GAN", "guides/other-loops"),
     "Which optimizer is better for my model?": ("which optimizer is better", "guides/choosing-an-optimizer"),
     "What does each key of a sweep change (a factorial)?": ("factorial sweep", "guides/compare-questions"),
@@ -85,7 +86,6 @@ WORDS = {
     "start/faq": ["mixed-precision", "reproducible"],
     "guides/resuming": ["how to resume"],
     "guides/tracking": ["W&B"],
-    "guides/schedules": ["own schedule"],
 }
 
 

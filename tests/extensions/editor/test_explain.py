@@ -48,11 +48,17 @@ def test_an_option_is_printed_with_its_path_and_what_it_includes(explain: Explai
         ("optimizer.momentum", "optimizer=sgd         optimizer.momentum: 0.9"),
         (
             "hooks.freeze.stages",
-            "hook=freeze  hooks.freeze.stages: ???  # each has match, a regular expression",
+            "hook=freeze hooks.freeze.stages: ??? # each has match, a regular expression",
         ),
         ("data.augment.max_shift", "data=digits    data.augment.max_shift: 0  # pixels"),
         ("max_grad_norm", "max_grad_norm: null  # clip gradients to this 2-norm (a number above 0 or null)"),
-        ("scheduler.warmup", "scheduler=wsd"),
+        ("scheduler.warmup", "scheduler=wsd scheduler.warmup: 0 # duration of the linear rise"),
+        ("data.val_ratio", "data=mnist data.val_ratio: 0.0 # of each class of the training images"),
+        (
+            "data.val_ratio",
+            "data=dataset data.val_ratio: 0.0 # of train, to validate on; 0: none, if folds are cut from",
+        ),
+        ("optimizer.lr", "optimizer=adagrad optimizer.lr: 0.01 # learning rate (a number)"),
         ("momentum", "optimizer=sgd         optimizer.momentum: 0.9"),
     ],
 )
@@ -99,13 +105,9 @@ def test_a_group_is_listed_whatever_its_files_hold(
 
 @pytest.mark.parametrize(
     ("program", "command"),
-    [
-        ("train.py", "python train.py"),
-        ("/bin/hydrant", "hydrant train"),
-        ("/hydrant/__main__.py", "hydrant train"),
-        ("mine.py", "python mine.py"),
-    ],
-)
+    [("train.py", "python train.py"), ("/bin/hydrant", "hydrant train"),
+     ("/hydrant/__main__.py", "hydrant train"), ("mine.py", "python mine.py")],
+)  # fmt: skip
 def test_the_help_of_train_names_the_command_that_was_called(
     program: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

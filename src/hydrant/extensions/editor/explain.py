@@ -12,7 +12,7 @@ from hydrant.config.groups import TrainConfig, group_options
 from hydrant.config.instantiate import type_hints_of
 from hydrant.errors import ConfigError, check_known, shown, suggestion
 from hydrant.extensions.editor.foreign_words import own_words
-from hydrant.extensions.editor.json_schema import Key, first_comment, known, read_option
+from hydrant.extensions.editor.json_schema import Key, documented, first_comment, known, read_option
 from hydrant.files.on_disk import read_marked
 from hydrant.files.plain_values import describe
 from hydrant.records import Answer
@@ -156,9 +156,11 @@ def _key(key: str, groups: dict[str, list[str]]) -> list[ExplainedKey]:
     if not files and top not in _PLACED:
         files, path, owner = {"": read_option("", _PRIMARY)}, key, TrainConfig
     rows = [
-        ExplainedKey(option, key, inside.default, inside.comment, _needs(owner or known(file.target), path))
+        ExplainedKey(
+            option, key, inside.default, inside.comment or documented(about, path), _needs(about, path)
+        )
         for option, file in files.items()
-        if (inside := _inner(file.keys, path))
+        if (inside := _inner(file.keys, path)) and [about := owner or known(file.target)]
     ]
     if rows:
         return rows
@@ -176,7 +178,7 @@ def _needs(owner: Any, path: str) -> str:
     hint = type_hints_of(owner).get(name, Any) if owner else Any
     if rest:
         return _needs(hint, rest) if is_dataclass(hint) else ""
-    return "" if hint is Any else describe(hint)
+    return "" if hint in (Any, object) else describe(hint)
 
 
 def _inner(keys: Mapping[str, Key], path: str) -> Key | None:

@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,9 @@ def _read(path: Path, group: str, name: str) -> OptionFile:
     for item in content.get("defaults", []):
         keys |= _included(group, item)
     own_keys.pop("defaults", None)
-    return OptionFile(name, first_comment(text), keys | own_keys)
+    for key, own in own_keys.items():  # a default of its own keeps the comment of what it includes
+        keys[key] = replace(own, comment=own.comment or keys.get(key, own).comment)
+    return OptionFile(name, first_comment(text), keys)
 
 
 def first_comment(text: str) -> str:
@@ -296,6 +298,14 @@ def _takes_only_its_arguments(target: str | None) -> bool:
 
 
 @cache
+def documented(owner: Any, name: str) -> str:
+    """Return the first sentence that the docstring of a function or a class has about an argument, or ""."""
+    end = r"(?=\.?\s*\n *[\w, ]+(?: \(.*?\))?: |\.\s| \(default|\n\n|\Z)"
+    about = rf"^\s*(?:\w+, )*{re.escape(name)}(?:, \w+)*(?: \([^\n]*?\))?: (.+?){end}"
+    found = re.search(about, inspect.getdoc(owner) or "", re.MULTILINE | re.DOTALL)
+    return " ".join(found[1].split()) if found else ""
+
+
 def known(target: str | None) -> Any:
     """Return the object of a target that a config may call anyway; None for others, which are not imported."""
     if target is None:

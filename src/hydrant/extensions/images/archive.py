@@ -24,7 +24,7 @@ from hydrant.data.in_memory import Augment, InMemorySource, tensor_reader
 from hydrant.data.splits import cut_part
 from hydrant.errors import ConfigError, DataError, HydrantError, log
 from hydrant.files.on_disk import locked
-from hydrant.files.plain_values import Positive
+from hydrant.files.plain_values import Positive, RatioBelowOne
 from hydrant.files.read_file import load_config
 
 Samples = tuple[Tensor, Tensor]
@@ -233,7 +233,7 @@ def mnist(
     input_shape: Sequence[int],
     num_classes: int,
     download: bool,
-    val_ratio: float,
+    val_ratio: RatioBelowOne,
     split_seed: int,
     mean: Sequence[float] | None,
     std: Sequence[Positive] | None,
@@ -273,7 +273,7 @@ def cifar(
     input_shape: Sequence[int],
     num_classes: int,
     download: bool,
-    val_ratio: float,
+    val_ratio: RatioBelowOne,
     split_seed: int,
     mean: Sequence[float],
     std: Sequence[Positive],

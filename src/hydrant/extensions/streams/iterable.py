@@ -25,7 +25,7 @@ from hydrant.data.in_memory import DeviceStream, InMemorySource, copies_to
 from hydrant.data.loader import Collate, LoaderSource, Transform, collated
 from hydrant.errors import ConfigError, DataError, HydrantError, log, suggestion
 from hydrant.extensions.streams.hugging_face_splits import HuggingFaceSplit, load_splits
-from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt
+from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt, RatioBelowOne
 
 _END = object()
 
@@ -395,7 +395,7 @@ def hugging_face(
     options: Mapping[str, Any],
     train: str,
     val: str | None,
-    val_ratio: float,
+    val_ratio: RatioBelowOne,
     split_seed: int,
     test: str | None,
     extra_val: Mapping[str, str],

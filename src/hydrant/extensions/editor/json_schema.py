@@ -297,7 +297,6 @@ def _takes_only_its_arguments(target: str | None) -> bool:
     return callable_ is not None and bool(kinds) and inspect.Parameter.VAR_KEYWORD not in kinds
 
 
-@cache
 def documented(owner: Any, name: str) -> str:
     """Return the first sentence that the docstring of a function or a class has about an argument, or ""."""
     end = r"(?=\.?\s*\n *[\w, ]+(?: \(.*?\))?: |\.\s| \(default|\n\n|\Z)"
@@ -306,6 +305,7 @@ def documented(owner: Any, name: str) -> str:
     return " ".join(found[1].split()) if found else ""
 
 
+@cache
 def known(target: str | None) -> Any:
     """Return the object of a target that a config may call anyway; None for others, which are not imported."""
     if target is None:

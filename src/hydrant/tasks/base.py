@@ -90,7 +90,7 @@ def tensor_targets(targets: object, task: str) -> Tensor:
         ConfigError: they are something else, such as the empty list of data without targets.
     """
     if not isinstance(targets, Tensor):
-        message = f"gives a {type(targets).__name__} as targets of a batch, but task={task} needs a tensor"
+        message = f"gives a {type(targets).__name__} as the targets of a batch; task={task} needs a tensor"
         remedy = "if its samples are dicts, name the field: data.target=<field>"
         raise ConfigError("data", message, remedy=remedy)
     return targets

@@ -122,14 +122,6 @@ def test_the_gallery_has_the_numbers_of_its_pictures() -> None:
     assert rounded([re.findall(best, lines_of("sweep.svg"), re.MULTILINE)]) == [both, both]
 
 
-def test_the_times_of_cached_code_are_those_of_the_results() -> None:
-    pages = ("docs/internals/torch-compile.md", "benchmarks/results/README.md")
-    page, measured = (table_rows(name) for name in pages)
-    for kind, title in (("`compile=default`", "whole"), ("`compile=blocks`", "by blocks")):
-        names = (f"{title}, cold", f"{title}, warm", f"{title}, warm, to {title}, cold")
-        assert page[kind] == [measured[name][0].removesuffix(" x") for name in names]
-
-
 def test_the_killed_runs_are_as_many_as_the_page_says() -> None:
     """Of each of the runs that the script makes. Slow tests run it with fewer kills."""
     script = runpy.run_path(str(ROOT / "scripts" / "kill_runs"))

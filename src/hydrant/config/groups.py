@@ -51,9 +51,9 @@ def user_conf_dir() -> Path | None:
 def hydrants_dirs() -> list[Path]:
     """Return Hydrant's own conf folder, then those of its extensions: they are one for Hydra.
 
-    An extension names its package by an entry point of the group `hydrant.conf`; its options are in `conf` there.
+    An extension names its package by an entry point of the group `hydrant.parts`; its options are in `conf` there.
     """
-    specs = map(find_spec, named_packages("hydrant.conf"))
+    specs = map(find_spec, named_packages("hydrant.parts"))
     packages = [folder for spec in specs if spec for folder in spec.submodule_search_locations or ()]
     return [conf_dir(), *(Path(package, "conf") for package in packages)]
 

@@ -102,10 +102,6 @@ def check_targets(config: Mapping[str, Any]) -> None:
             )
 
 
-def _outside(paths: Iterable[str]) -> list[str]:
-    return [path for path in paths if not lies_under(path, _known_packages())]
-
-
 def _known_packages() -> list[str]:
     return ["hydrant", *LIBRARIES, *exporting_packages()]
 
@@ -124,7 +120,8 @@ def with_own_packages(config: Mapping[str, Any]) -> list[str]:
 
 def _project_of(paths: Iterable[object]) -> Project:
     """Return the trusted project in the working folder; no project if these targets need none."""
-    return working_project() if _outside(map(str, paths)) else NO_PROJECT
+    known = _known_packages()
+    return NO_PROJECT if all(lies_under(str(path), known) for path in paths) else working_project()
 
 
 def lies_under(path: object, packages: Sequence[str]) -> bool:
@@ -138,9 +135,9 @@ def _is_part(target: Any) -> bool:
     name = getattr(target, "__qualname__", ".")
     if lies_under(home, _OPEN_PACKAGES):
         return "." not in name and not lies_under(home, _HELPERS)  # a method is not a part
-    for package in exporting_packages():
-        if lies_under(home, (package,)):
-            return getattr(importlib.import_module(package), name, None) is target
+    packages = [package for package in exporting_packages() if lies_under(home, (package,))]
+    if any(getattr(importlib.import_module(package), name, None) is target for package in packages):
+        return True
     from torch import nn, optim
 
     kinds = (nn.Module, optim.Optimizer, optim.lr_scheduler.LRScheduler)

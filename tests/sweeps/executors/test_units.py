@@ -49,8 +49,7 @@ def install(site: Path) -> None:
     (site / "pairs" / "__init__.py").write_text(PAIRS)
     (option / "pairs.yaml").write_text("_target_: pairs.Pairs\nsize: 2\n")
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: pairs\nVersion: 1\n")
-    points = "".join(f"[hydrant.{group}]\npairs = pairs\n" for group in ("conf", "parts"))
-    (record / "entry_points.txt").write_text(points)
+    (record / "entry_points.txt").write_text("[hydrant.parts]\npairs = pairs\n")
 
 
 @pytest.mark.extension  # `stop` is one

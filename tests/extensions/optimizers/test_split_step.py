@@ -3,6 +3,7 @@
 import tempfile
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import timm.optim.muon
 import torch
 import torch.distributed as dist
 import torch.optim._muon
-from configs import optimizer_node
+from configs import checked, optimizer_node
 from faulty_model import TWO_RANKS
 from run_folders import assert_same_state, training, weights
 from spawned import spawn
@@ -18,12 +19,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from training_runs import run_command, train_in_child
 
-from hydrant.config.instantiate import instantiate_node
+from hydrant.config.instantiate import instantiate, instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.extensions.optimizers.split_step import SplitStep, assign
 from hydrant.optimizers.kernels import OptimizerStep
 from hydrant.training.distributed.world import World
-from hydrant.training.prepare.build_optimizers import check_split_steps, split_steps
 
 NUM_RANKS, NUM_UPDATES = 3, 5
 CASES: dict[str, dict[str, Any]] = {
@@ -161,17 +161,19 @@ def test_ranks_have_about_the_same_work() -> None:
     assert assign([torch.Size((4, 4))], 3) == [0]
 
 
-def test_an_optimizer_without_matrices_is_not_split() -> None:
-    adamw = torch.optim.AdamW([nn.Parameter(torch.ones(4, 4))])
-    world = World(0, 0, 2, torch.device("cpu"))
-    assert type(split_steps(lambda o, _: OptimizerStep(o), world)(adamw, ())) is OptimizerStep
-    with pytest.raises(ConfigError, match=r"parallel\.split_muon.*use false"):
-        check_split_steps([adamw], compiles_steps=False)
-
-
-def test_compiled_steps_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"parallel\.split_muon.*compile\.optimizer=false"):
-        check_split_steps([Case(CASES["normuon"], None).optimizer], compiles_steps=True)
+def test_only_an_eager_step_of_matrices_is_split() -> None:
+    config, world = checked(("parallel=ddp", "parallel.split_muon=true")), World(0, 0, 2, torch.device("cpu"))
+    ddp = instantiate(config, "parallel", world)
+    matrices, plain = Case(CASES["normuon"], None).optimizer, torch.optim.AdamW([torch.ones(4, 4)])
+    steps = [type(ddp.sharing_steps(OptimizerStep)(optimizer, ())) for optimizer in (matrices, plain)]
+    assert steps == [SplitStep, OptimizerStep]
+    for optimizer, compiles, remedy in (
+        (plain, False, "use false"),
+        (matrices, True, "compile.optimizer=false"),
+    ):
+        of_run, compilation = SimpleNamespace(steps=[optimizer]), SimpleNamespace(compiles_steps=compiles)
+        with pytest.raises(ConfigError, match=rf"parallel\.split_muon.*{remedy}"):
+            ddp.check(SimpleNamespace(optimizers=SimpleNamespace(whole=of_run), compilation=compilation))
 
 
 @pytest.mark.slow

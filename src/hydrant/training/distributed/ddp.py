@@ -5,7 +5,7 @@ The collectives that a task calls in its forward are recorded, with whether torc
 
 import inspect
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase  # pyright: ignore[
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydrant.batch import tensors_of
-from hydrant.errors import innermost
+from hydrant.errors import ConfigError, innermost
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.training.distributed.world import NO_SYNC, NumRanks, Parallel, Timeout, World
 
@@ -50,7 +50,7 @@ class Ddp(Parallel):
         split_muon: bool,
     ) -> None:
         super().__init__(world, sync_batch_norm=sync_batch_norm)
-        self.splits_muon = split_muon
+        self._splits_muon = split_muon
         del num_processes, max_restarts, timeout_seconds  # read by the process that starts the ranks
         self._settings: dict[str, Any] = {
             "bucket_cap_mb": bucket_cap_mb,
@@ -58,6 +58,26 @@ class Ddp(Parallel):
             "static_graph": static_graph,
             "find_unused_parameters": find_unused_parameters,
         }
+
+    def check(self, plan: Any) -> None:
+        if not self._splits_muon:
+            return
+        key = "parallel.split_muon"
+        if not any(hasattr(optimizer, "split_step") for optimizer in plan.optimizers.whole.steps):
+            message = "splits the work of Muon and its kin, which this run does not use"
+            raise ConfigError(key, message, remedy="use false")
+        if plan.compilation.compiles_steps:
+            remedy = "use false, or compile.optimizer=false"
+            raise ConfigError(key, "a compiled step cannot be split", remedy=remedy)
+
+    def sharing_steps(self, make_step: Callable[..., Any]) -> Callable[..., Any]:
+        if self._is_single or not self._splits_muon:
+            return make_step
+        return lambda optimizer, scheduled: (
+            split(self._world)
+            if (split := getattr(optimizer, "split_step", None))
+            else make_step(optimizer, scheduled)
+        )
 
     def wrap(self, task: nn.Module) -> nn.Module:
         if self._is_single:

@@ -265,8 +265,6 @@ class Parallel:
 
     is_sharded = False
     """Each rank holds only its shard of the weights."""
-    splits_muon = False
-    """The ranks share the work of an optimizer that orthogonalises matrices."""
 
     def __init__(self, world: World, *, sync_batch_norm: bool = False) -> None:
         self._world = world
@@ -305,6 +303,10 @@ class Parallel:
     def wrap_again(self, task: nn.Module) -> nn.Module:
         """Return the module that the loop calls, after other weights of the wrapped task train than before."""
         return self.wrap(task)
+
+    def sharing_steps(self, make_step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that returns the step of an optimizer as `make_step` does, or one that the ranks share."""
+        return make_step
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         """Return the context of one micro-step. Ranks reduce gradients in the last micro-step of an update."""

@@ -124,8 +124,6 @@ def _prepare(
     _check_best(config, prefixes, schedules, dry)
     optimizers = build_optimizers.make_optimizers(config, task, schedules, precision, compilation)
     optimizers.schedules.check(clock.total_updates)
-    if parallel.splits_muon:
-        build_optimizers.check_split_steps(optimizers.whole.steps, compiles_steps=compilation.compiles_steps)
     build_optimizers.check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
         rehearsal.check_saving(task, hooks)
@@ -172,9 +170,7 @@ def build(plan: Plan, state: TrainState, **ends: Any) -> Trainer:
     is_whole = not (config["update_order"] or plan.gathers_outputs)
     trained = plan.parallel.wrap(task) if is_whole else plan.parallel.with_first_weights(task)
     plan.averaging.shard(plan.parallel.shard)
-    make_step = plan.compilation.optimizer_step
-    if plan.parallel.splits_muon and plan.world.world_size > 1:
-        make_step = build_optimizers.split_steps(make_step, plan.world)
+    make_step = plan.parallel.sharing_steps(plan.compilation.optimizer_step)
     optimizers = build_optimizers.make_optimizers(
         config, task, plan.schedules, plan.precision, plan.compilation, make_step
     )

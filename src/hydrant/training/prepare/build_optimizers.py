@@ -5,7 +5,7 @@ restored.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,6 @@ from hydrant.schedules import Schedule
 from hydrant.training.checkpoint.storage import join, split
 from hydrant.training.compilation import Compilation
 from hydrant.training.costs import is_out_of_memory
-from hydrant.training.distributed.world import World
 from hydrant.training.precision import Precision
 from hydrant.training.trainer import Plan
 from hydrant.training.update import OptimizerEntry, Optimizers
@@ -127,28 +126,6 @@ def make_optimizers(
         needs = f"lists in which each of {', '.join(entries)} has a turn"
         raise ConfigError("update_order", needs=needs, got=order)
     return Optimizers(entries, fields, precision, skip_non_finite=config["skip_non_finite"], order=order)
-
-
-def check_split_steps(optimizers: Iterable[Optimizer], *, compiles_steps: bool) -> None:
-    """Check that there is a step to split.
-
-    Raises:
-        ConfigError: no optimizer orthogonalises matrices, or the steps are compiled.
-    """
-    key = "parallel.split_muon"
-    if not any(hasattr(optimizer, "split_step") for optimizer in optimizers):
-        message = "splits the work of Muon and its kin, which this run does not use"
-        raise ConfigError(key, message, remedy="use false")
-    if compiles_steps:
-        remedy = "use false, or compile.optimizer=false"
-        raise ConfigError(key, "a compiled step cannot be split", remedy=remedy)
-
-
-def split_steps(make_step: MakeStep, world: World) -> MakeStep:
-    """Return a function that returns the `split_step` of an optimizer that has one, and else what `make_step` does."""
-    return lambda optimizer, scheduled: (
-        split(world) if (split := getattr(optimizer, "split_step", None)) else make_step(optimizer, scheduled)
-    )
 
 
 def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:

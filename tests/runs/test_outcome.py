@@ -17,7 +17,7 @@ from hydrant.training.distributed.world import World
     [
         RunResult.finished(0.5),
         RunResult.failed("rank 1 was killed by SIGKILL"),
-        RunResult.stopped(15, "stopped by SIGTERM"),
+        RunResult.preempted(15, "stopped by SIGTERM"),
         RunResult.from_error(ConfigError("seed", "must be a number")),
     ],
     ids=lambda result: result.status.value,
@@ -56,6 +56,6 @@ def test_other_errors_of_a_connection_keep_their_message(error: Exception, tmp_p
 
 def test_only_errors_are_reported_as_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(RunResult.finished()) == 0
-    assert report(RunResult.stopped(2, "stopped by SIGINT")) == 130
+    assert report(RunResult.preempted(2, "stopped by SIGINT")) == 130
     report_part(RunResult.failed("no\nmemory"), "job 3")
     assert capsys.readouterr().err == "stopped by SIGINT\njob 3: error: no memory\n"

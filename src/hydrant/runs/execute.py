@@ -3,11 +3,11 @@ train, save, stop, end.
 """
 
 import contextlib
-import dataclasses
 import functools
 import math
 import signal
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def execute(job: Job) -> RunResult:
             membership.has_failed = result.exit_status != 0
             return result
     except KeyboardInterrupt:  # before the handler of StopRequest is set, or when everything is written
-        return RunResult.stopped(signal.SIGINT, "stopped by SIGINT")
+        return RunResult.preempted(signal.SIGINT, "stopped by SIGINT")
     except HydrantError as error:
         return RunResult.from_error(error)
     except BaseException as error:  # a part of the user may raise anything, such as GeneratorExit
@@ -87,14 +87,14 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
         if start.is_finished:
             return already_finished(job, start, world)
         config = resolve_micro_batch_size(job.config, start, world)
-        job = dataclasses.replace(job, config=config)
+        job = replace(job, config=config)
         show_activity("preparing the data and the model")
         with contextlib.ExitStack() as prepared:
             world.on_rank_zero(lambda: prepared.enter_context(trackers_warmed_up(config)))
             plan = prepare_timed(keep_micro_batch_size(config, start, world), start)
-            prepare_start(plan, start)
+            state = prepare_start(plan, start)
             with StopRequest() as stop:
-                session = Session(job, plan, start, watchdog)
+                session = Session(job, plan, start, state, watchdog)
                 prepared.close()
                 return session.run(stop)
     except (Exception, SystemExit) as error:
@@ -156,13 +156,13 @@ def prepare_timed(config: Mapping[str, Any], start: resume.Start) -> Plan:
     return prepare(config, update_seconds={**known, **measured})
 
 
-def prepare_start(plan: Plan, start: resume.Start) -> None:
-    """Load the initial weights, if any, and check that a checkpoint fits the plan.
+def prepare_start(plan: Plan, start: resume.Start) -> TrainState:
+    """Load the initial weights, if any, check that a checkpoint fits the plan, and return the state where it begins.
 
     Raises:
         ConfigError: they belong to another run, or another config would train no update of it.
     """
-    config = plan.config
+    config, state = plan.config, TrainState()
     if start.weights is not None:
         start.weights.load(plan.task.model, "init_from", strict=config["init_strict"])
         log.info("weights from %s", start.weights)
@@ -183,6 +183,8 @@ def prepare_start(plan: Plan, start: resume.Start) -> None:
         # After the samples, on whose number the sizes may depend.
         saved_run.check_batch_sizes(start.checkpoint, old_batch_size, plan.clock)
     saved_run.check_stream(plan.data.train, is_continued=start.checkpoint is not None)
+    measured = plan.clock.update_seconds.measured.items()
+    return replace(state, update_seconds={str(size): seconds for size, seconds in measured})
 
 
 def has_updates_left(plan: Plan, state: TrainState) -> bool:
@@ -220,6 +222,8 @@ def continued_state(plan: Plan, start: resume.Start, checkpoint: SavedCheckpoint
         state.best = plan.early_stopping.best_of(_history(start, checkpoint).metrics())
     differences = saved_run.saved_identity(checkpoint).differences(plan.identity)
     if state.best is not None and "validated_by" in differences:
+        metric = state.best["metric"]
+        log.warning("the best %s until here is of other validation samples; it begins anew", metric)
         state.best, state.validated_since = None, state.num_updates
     return state
 
@@ -243,23 +247,16 @@ class Session:
         job: Job,
         plan: Plan,
         start: resume.Start,
+        state: TrainState,
         watchdog: Watchdog,
         environment: Mapping[str, Any] | None = None,
     ) -> None:
-        self._job, self._plan, self._start = job, plan, start
+        self._job, self._plan, self._start, self._state = job, plan, start, state
         self._watchdog, self._world = watchdog, plan.world
         if job.listener is not None:
             path, arguments = job.listener
             plan.hooks.listen_first("job", locate(path, "")(**arguments))
-        measured = {str(size): seconds for size, seconds in plan.clock.update_seconds.measured.items()}
-        self._state, history = TrainState(update_seconds=measured), History(start.run)
-        if (checkpoint := start.checkpoint) is not None:
-            self._state = continued_state(plan, start, checkpoint)
-            self._state.update_seconds = measured
-            if self._state.best is None and (best := saved_run.saved_state(checkpoint).best) is not None:
-                metric = best["metric"]
-                log.warning("the best %s until here is of other validation samples; it begins anew", metric)
-            history = _history(start, checkpoint)
+        history = History(start.run) if start.checkpoint is None else _history(start, start.checkpoint)
         try:
             reporter = self._world.on_rank_zero(lambda: RunReporter(job, plan, history, environment))
         except OSError as error:
@@ -308,12 +305,12 @@ class Session:
 
     def _end(self, result: RunResult, stop: StopRequest) -> RunResult:
         self._watchdog.stop()
-        result = dataclasses.replace(result, value=(self._state.best or {}).get("value"))
+        result = replace(result, value=(self._state.best or {}).get("value"))
         try:
             return self._finish(result)
         except KeyboardInterrupt:  # a second Ctrl-C: plots and the end of the tracker may be missing
             if result.status != RunStatus.FINISHED:
-                return dataclasses.replace(result, exit_status=128 + (stop() or signal.SIGINT))
+                return replace(result, exit_status=128 + (stop() or signal.SIGINT))
             self._reporter.note(status=RunStatus.PREEMPTED)
             return self._stopped_at_once("before everything was written", stop)
 
@@ -418,7 +415,7 @@ class Session:
         return result
 
     def _failed_to_write(self, error: Exception, result: RunResult) -> RunResult:
-        failed = dataclasses.replace(self._failure(error), value=result.value)
+        failed = replace(self._failure(error), value=result.value)
         self._reporter.note(status=failed.status, num_updates=self._state.num_updates, error=failed.error)
         return failed
 
@@ -436,7 +433,7 @@ class Session:
         else:
             effect = self._how_to_continue(f"continues from {newest.name}")
         signum = stop() or signal.SIGINT
-        return RunResult.stopped(signum, f"stopped by {signal_name(signum)} {how}; {effect}")
+        return RunResult.preempted(signum, f"stopped by {signal_name(signum)} {how}; {effect}")
 
     def _how_to_continue(self, effect: str = "continues it") -> str:
         try:
@@ -448,7 +445,7 @@ class Session:
     def _failure(self, error: BaseException) -> RunResult:
         result = first_failure(error, self._job.folder, self._world)
         # A ConfigError fails the run too, because it has begun.
-        return dataclasses.replace(result, status=RunStatus.FAILED, exit_status=1)
+        return replace(result, status=RunStatus.FAILED, exit_status=1)
 
 
 def timeout_seconds(config: Mapping[str, Any]) -> float:

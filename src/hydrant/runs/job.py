@@ -277,7 +277,7 @@ class RunResult:
         return cls(RunStatus.FINISHED, 0, value=value)
 
     @classmethod
-    def stopped(cls, signum: int, message: str) -> Self:
+    def preempted(cls, signum: int, message: str) -> Self:
         """Return the result of a run that a signal stopped."""
         return cls(RunStatus.PREEMPTED, 128 + signum, message)
 

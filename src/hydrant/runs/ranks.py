@@ -213,14 +213,14 @@ def _stopped_result(
     """Return the result of a run that a signal stopped, if one did."""
     if {*failures.values()} in ({-signum} for signum in STOP_SIGNALS):  # maybe of one rank, by `hydrant stop`
         signum = -min(failures.values())
-        return RunResult.stopped(signum, f"stopped by {signal_name(signum)} before it started")
+        return RunResult.preempted(signum, f"stopped by {signal_name(signum)} before it started")
     if not received:
         return None
     if stopped := [result for result in results.values() if result.exit_status > 128]:
         return stopped[0]
     if 128 + signal.SIGINT in failures.values():  # by `StopRequest`
         message = f"stopped by SIGINT while a rank did not respond; {job.same_command()} continues it"
-        return RunResult.stopped(signal.SIGINT, message)
+        return RunResult.preempted(signal.SIGINT, message)
     return None
 
 

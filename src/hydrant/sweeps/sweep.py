@@ -212,7 +212,7 @@ class RunningSweep:
             answer(self.plain())
             if status:
                 message = f"stopped by {signal_name(status - 128)}; {self.same_command} continues the sweep"
-                report(RunResult.stopped(status - 128, message))
+                report(RunResult.preempted(status - 128, message))
         if ended.failure and not status:
             report(RunResult.failed(str(ended.failure), remedy=ended.failure.advice))
         is_failure = has_begun and not self.rules.may_fail and (has_refused or has_failed)

@@ -30,7 +30,7 @@ from hydrant.training.costs import explain_out_of_memory
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.prepare.build import prepare
-from hydrant.training.trainer import Plan, Trainer
+from hydrant.training.trainer import Plan, Trainer, TrainState
 from hydrant.training.update import Update
 
 T = TypeVar("T")
@@ -70,6 +70,7 @@ class RunLane:
 
     trainer: Trainer
     _start: Start
+    _state: TrainState
 
     def __init__(self, job: Job, world: World) -> None:
         self._job, self._world = job, world
@@ -77,7 +78,7 @@ class RunLane:
         self._folder = contextlib.ExitStack()  # its lock and its log
         self._session: execute.Session | None = None
         self._opened: contextlib.AbstractContextManager[Trainer | None] | None = None
-        self.result = RunResult.stopped(signal.SIGINT, "stopped by SIGINT before it began")
+        self.result = RunResult.preempted(signal.SIGINT, "stopped by SIGINT before it began")
 
     @property
     def is_open(self) -> bool:
@@ -100,7 +101,7 @@ class RunLane:
                 if like is None:
                     plan = dataclasses.replace(plan, compilation=LaneCompilation(plan.compilation))
                 self._plan = plan
-                execute.prepare_start(plan, self._start)
+                self._state = execute.prepare_start(plan, self._start)
         except (Exception, SystemExit) as error:
             self._fail(error)
         return self._plan
@@ -112,7 +113,9 @@ class RunLane:
             return
         try:
             with self.active():
-                self._session = execute.Session(self._job, self._plan, self._start, Watchdog(), environment)
+                self._session = execute.Session(
+                    self._job, self._plan, self._start, self._state, Watchdog(), environment
+                )
                 self._opened = self._session.opened(stop)
                 trainer = self._opened.__enter__()
         except (Exception, SystemExit) as error:

@@ -66,7 +66,7 @@ class SweepJob:
             return RunResult.failed(run.error)
         if run.status == RunStatus.PREEMPTED and (is_new or also_earlier):
             message = f"stopped by a signal; {self.job.same_command()} continues it"
-            return RunResult.stopped(signal.SIGTERM, message)
+            return RunResult.preempted(signal.SIGTERM, message)
         return otherwise
 
 
@@ -138,7 +138,7 @@ class Unit:
             died = RunResult.failed(str(call.result))
         else:
             message = f"stopped by a signal before it began; {first.job.same_command()} starts it again"
-            died = RunResult.stopped(call.signum, message)
+            died = RunResult.preempted(call.signum, message)
         return Ended([job.recorded(died) for job in self.jobs], signum=call.signum)
 
     def lost(self, message: str) -> Ended:

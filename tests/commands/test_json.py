@@ -95,13 +95,13 @@ def test_the_commands_without_a_run_answer(ask: Ask, workdir: Path, monkeypatch:
     assert ask("docs")["titles"]["reference/json"] == "JSON"
     assert ask("docs", "swepes", status=2)["message"] == "no page has 'swepes'"
     assert ask("docs", "../../etc/passwd", status=2)["message"].startswith("no page has")
-    assert ask("preview", *TINY)["schedules"].keys() == {"main.0.lr"}
+    assert ask("preview", *TINY)["schedules"].keys() == {"lr"}
 
 
 def test_a_preview_has_at_most_21_points_of_a_schedule(ask: Ask) -> None:
     plan = ask("preview", "duration=50000", "scheduler=linear", "scheduler.warmup=0", "optimizer.lr=1")
     assert (len(plan["updates"]), plan["updates"][0], plan["updates"][-1]) == (21, 0, 49999)
-    assert plan["schedules"]["main.0.lr"] == pytest.approx([1 - n / 50000 for n in plan["updates"]], abs=1e-4)
+    assert plan["schedules"]["lr"] == pytest.approx([1 - n / 50000 for n in plan["updates"]], abs=1e-4)
     assert len(json.dumps(plan)) < 2048
     assert list(plan)[-3:] == ["groups", "updates", "schedules"], "what matters comes first"
 

@@ -23,23 +23,20 @@ def test_preview_shows_the_schedules_of_the_run(train: Train, capsys: pytest.Cap
     capsys.readouterr()
     assert cli.main(["preview", *config, "--json", "--points", "3"]) == 0
     few = json.loads(capsys.readouterr().out)
-    assert (few["updates"], few["schedules"]["main.0.lr"][1]) == (
-        [0, 5, 11],
-        plan["schedules"]["main.0.lr"][5],
-    )
+    assert (few["updates"], few["schedules"]["lr"][1]) == ([0, 5, 11], plan["schedules"]["lr"][5])
     long = ("tracker=local", "duration=1000", "scheduler=linear")
     for options, num in {(): 21, ("--points", "500"): 500, ("--points", "all"): 1000}.items():
         assert cli.main(["preview", *long, "--json", *options]) == 0
         found = json.loads(capsys.readouterr().out)
-        assert len(found["schedules"]["main.0.lr"]) == len({*found["updates"]}) == num
+        assert len(found["schedules"]["lr"]) == len({*found["updates"]}) == num
         assert (found["updates"][0], found["updates"][-1]) == (0, 999)
     assert cli.main(["preview", *long, "--points", "some"]) == 2
     assert "--points: invalid" in capsys.readouterr().err
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert plan["total_updates"] == 12
-    assert set(plan["schedules"]) == {"main.0.lr", "main.0.weight_decay"}
-    assert plan["schedules"]["main.0.lr"] == [row["optim/lr"] for row in rows[1:]]
-    assert plan["schedules"]["main.0.weight_decay"] == [row["optim/weight_decay"] for row in rows[1:]]
+    assert set(plan["schedules"]) == {"lr", "weight_decay"}
+    assert plan["schedules"]["lr"] == [row["optim/lr"] for row in rows[1:]]
+    assert plan["schedules"]["weight_decay"] == [row["optim/weight_decay"] for row in rows[1:]]
 
 
 def test_time_says_what_a_run_costs_here(

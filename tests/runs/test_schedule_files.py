@@ -13,7 +13,7 @@ VIT = ("model=timm", "model.name=test_vit", "data=synthetic", "duration=20", "sc
 
 def curves_of(*words: str) -> tuple[Any, dict[str, dict[str, Any]]]:
     plan = prepare(check(compose(list(words))), is_preview=True)
-    return plan, plan.schedule_curves(range(20))
+    return plan, plan.optimizers.schedules.panels(range(20))
 
 
 def test_the_layers_of_a_model_share_a_panel() -> None:
@@ -29,4 +29,4 @@ def test_a_field_of_all_groups_needs_no_name() -> None:
     plan, panels = curves_of(*words)
     assert list(panels["lr"]) == [""]
     assert list(panels["weight_decay"]) == ["decay", "no_decay"]
-    assert list(panels["lr"][""][1]) == plan.schedule_values(range(20))["main.0.lr"]
+    assert list(panels["lr"][""][1]) == plan.optimizers.schedules.curves(range(20))["lr"]

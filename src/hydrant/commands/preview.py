@@ -63,7 +63,7 @@ class Preview(Answer):
             on a CPU without it, how many times faster fp32 is.
         groups: The parameter groups.
         updates: At most 21 updates, or `--points`, at equal distances; schedule.json of a run has 200.
-        schedules: The value of each schedule, by group and field, in `updates`.
+        schedules: The value of each schedule in `updates`, by its name in the metrics, as in schedule.json.
     """
 
     total_updates: int
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     plan = prepare(config, is_preview=True)
     last = plan.clock.total_updates - 1
     updates = [*range(0, last, max((last + 1) // _MAX_POINTS, 1)), last]
-    curves = plan.schedule_curves(updates)
+    curves = plan.optimizers.schedules.panels(updates)
     if options.png is not None:
         with writing_to("--png", options.png, ".png"):
             options.png.unlink(missing_ok=True)  # of another plan
@@ -183,7 +183,7 @@ def _plain(plan: Plan, cost: Cost, max_points: float) -> dict[str, Any]:
         "time": cost,
         "groups": _groups(plan),
         "updates": updates,
-        "schedules": plan.schedule_values(updates),
+        "schedules": plan.optimizers.schedules.curves(updates),
     }
 
 

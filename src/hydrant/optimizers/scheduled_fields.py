@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError, location, prefix_error_keys, suggestion, typed_line
+from hydrant.errors import ConfigError, first_few, location, prefix_error_keys, suggestion, typed_line
 from hydrant.optimizers.kernels import arguments_of
 from hydrant.schedules import GroupSchedule, Plateau, Schedule
 
@@ -137,6 +137,25 @@ class FieldSchedules:
         """
         pure = [key for key, field in self.fields.items() if not isinstance(field.ratio, Plateau)]
         return self._named(pure, updates)
+
+    def panels(self, updates: Sequence[int]) -> dict[str, dict[str, tuple[Sequence[int], Sequence[float]]]]:
+        """Return `updates` and the values in them by field, such as `lr` or `critic/lr`, and by parameter group.
+
+        Groups with the same values have one curve, named for them; the name is "" if these are all groups.
+        """
+        groups_of = dict[str, dict[tuple[float, ...], list[str]]]()
+        for (optimizer, group_idx, name), field in self.fields.items():
+            group = field.optimizer.param_groups[group_idx]
+            by_curve = groups_of.setdefault(f"{metric_prefix(optimizer)}{name}", {})
+            names = by_curve.setdefault(tuple(map(field.value, updates)), [])
+            names.append(str(group.get("name", group_idx)))
+        return {
+            name: {
+                first_few(n, noun=" groups") if len(curves) > 1 else "": (updates, c)
+                for c, n in curves.items()
+            }
+            for name, curves in groups_of.items()
+        }
 
     def _named(self, keys: Iterable[FieldKey], updates: Sequence[int]) -> dict[str, list[float]]:
         values, rates = dict[str, list[float]](), dict[str, list[list[float]]]()

@@ -21,7 +21,7 @@ from hydrant.data import Data, Stream, StreamSpec
 from hydrant.data.base import Mixing
 from hydrant.data.loader import LoaderBatches
 from hydrant.data.splits import DataIdentity, Split, validation_splits
-from hydrant.errors import ConfigError, first_few, suggestion
+from hydrant.errors import ConfigError, suggestion
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.records import Count, Digits, Seconds, Size
@@ -135,32 +135,6 @@ class Plan:
         """Raise ConfigError, which says why, if no evaluation gives the metric that `key` names."""
         if metric not in self.eval_metrics:
             raise ConfigError(key, f"{reason} {metric!r}", remedy=suggestion(metric, self.eval_metrics))
-
-    def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
-        """Return the value of every scheduled field in each of these updates, by `optimizer.group.field`."""
-        fields = self.optimizers.schedules.fields.items()
-        return {f"{name}.{n}.{f.name}": list(map(f.value, updates)) for (name, n, _), f in fields}
-
-    def schedule_curves(
-        self, updates: Sequence[int]
-    ) -> dict[str, dict[str, tuple[Sequence[int], Sequence[float]]]]:
-        """Return `updates` and the values in them by field, such as `lr` or `critic.lr`, and by parameter group.
-
-        Groups with the same values have one curve, named for them; the name is "" if these are all groups.
-        """
-        groups_of = dict[str, dict[tuple[float, ...], list[str]]]()
-        for (optimizer, group_idx, _), scheduled in self.optimizers.schedules.fields.items():
-            group = scheduled.optimizer.param_groups[group_idx]
-            name = scheduled.name if optimizer == "main" else f"{optimizer}.{scheduled.name}"
-            names = groups_of.setdefault(name, {}).setdefault(tuple(map(scheduled.value, updates)), [])
-            names.append(str(group.get("name", group_idx)))
-        return {
-            name: {
-                first_few(n, noun=" groups") if len(curves) > 1 else "": (updates, c)
-                for c, n in curves.items()
-            }
-            for name, curves in groups_of.items()
-        }
 
 
 @dataclass

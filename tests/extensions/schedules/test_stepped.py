@@ -298,7 +298,7 @@ def test_user_schedulers_run_resume_and_preview(
     capsys.readouterr()
     assert cli.main(["preview", "--json", *user_words]) == 0
     shown = json.loads(capsys.readouterr().out)["schedules"]
-    assert shown["main.0.lr"] == [row["optim/lr"] for row in logged]
+    assert shown["lr"] == [row["optim/lr"] for row in logged]
 
 
 def test_a_function_of_a_user_takes_durations(user_module: UserModule, train: Train) -> None:

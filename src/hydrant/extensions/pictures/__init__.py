@@ -99,7 +99,7 @@ def draw_schedules(plan: Plan, path: Path) -> None:
     """Draw every scheduled field over the run."""
     total = plan.clock.total_updates
     updates = range(0, total, max(total // 2000, 1))  # a picture shows no more points
-    curves = plan.schedule_curves(updates).items()
+    curves = plan.optimizers.schedules.panels(updates).items()
     path.write_bytes(_picture(tuple((field, tuple(groups.items())) for field, groups in curves)))
 
 

@@ -73,11 +73,12 @@ class Ddp(Parallel):
     def sharing_steps(self, make_step: Callable[..., Any]) -> Callable[..., Any]:
         if self._is_single or not self._splits_muon:
             return make_step
-        return lambda optimizer, scheduled: (
-            split(self._world)
-            if (split := getattr(optimizer, "split_step", None))
-            else make_step(optimizer, scheduled)
-        )
+
+        def make(optimizer: Any, scheduled: Any) -> Any:
+            split = getattr(optimizer, "split_step", None)
+            return split(self._world) if split else make_step(optimizer, scheduled)
+
+        return make
 
     def wrap(self, task: nn.Module) -> nn.Module:
         if self._is_single:

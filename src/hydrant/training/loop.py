@@ -207,9 +207,9 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
         parallel.average_gradients(turn.all_parameters)
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
     usual = num_samples * plan.targets_per_sample
-    if isinstance(num_targets, Tensor):
+    if isinstance(num_targets, Tensor) and not trainer.has_one_part:
         turn.scale_gradients(usual / num_targets.clamp(min=1).to(trainer.loss_weight))
-    elif num_targets not in (usual, 0):
+    elif not trainer.has_one_part and num_targets not in (usual, 0):
         turn.scale_gradients(usual / num_targets)
     return whole.outcomes if whole else outcomes, stop
 
@@ -278,14 +278,14 @@ def add_gradients(trainer: Trainer, turn: Turn, outcome: Outcome, *, is_last: bo
     """Add the gradients of a micro-batch's mean loss, weighted by its number of targets over the usual number.
 
     The ranks average their gradients. So after all micro-batches, they are the gradients of the sum of the losses of
-    all targets of the update, divided by the usual number of its targets.
+    all targets of the update, divided by the usual number of its targets. The mean loss of all of them needs no weight.
     """
     loss_weight, num_targets = trainer.loss_weight, outcome.num_targets
     usual = trainer.plan.spec.micro_batch_size * trainer.plan.targets_per_sample
-    if isinstance(num_targets, Tensor):
+    if isinstance(num_targets, Tensor) and not trainer.has_one_part:
         turn.backward(outcome, loss_weight * (num_targets.to(loss_weight) / usual))
-    elif num_targets:
-        is_usual = num_targets == usual
+    elif isinstance(num_targets, Tensor) or num_targets:
+        is_usual = trainer.has_one_part or num_targets == usual
         turn.backward(outcome, loss_weight if is_usual else loss_weight * (num_targets / usual))
     else:
         turn.backward_zeros(outcome)

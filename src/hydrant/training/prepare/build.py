@@ -201,9 +201,9 @@ def make_model(config: Mapping[str, Any]) -> nn.Module:
 
 def make_task(config: Mapping[str, Any], data: Data, precision: Precision) -> Any:
     task: Task = instantiate(config, "task", make_model(config))
-    model = task.model
-    frozen = [part for part in model.modules() if model.training and not part.training]
-    model.train()  # its own method may freeze parts; a model wholly in eval(), such as a loaded one, trains
+    loaded = () if task.model.training else {*task.model.modules()}  # a model wholly in eval() trains
+    frozen = [part for part in task.modules() if not part.training and part not in loaded]
+    task.train()  # its own method, or the model's, may freeze parts
     for part in frozen:
         part.training = False  # its author put it into eval()
     task.measures_training = config["log_every"] is not None

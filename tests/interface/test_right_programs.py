@@ -58,15 +58,19 @@ def forces(points: Tensor) -> Tensor:
 
 
 def plain_loop(
-    make: Callable[[], nn.Module], targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor], num: int = 1
+    make: Callable[[], nn.Module],
+    targets: Tensor,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    num: int = 1,
+    part: Callable[[int], slice] = lambda _: slice(None),
 ) -> nn.Module:
-    """Return the model after training on `num` micro-batches an update."""
+    """Return the model after training on `num` micro-batches an update, of a part of the samples."""
     seeding.seed_process(0, seeding.MODEL)
     model = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
-    for _ in range(NUM_UPDATES):
+    for chosen in map(part, range(NUM_UPDATES)):
         optimizer.zero_grad()
-        for inputs, wanted in zip(TRAIN.chunk(num), targets.chunk(num), strict=True):
+        for inputs, wanted in zip(TRAIN[chosen].chunk(num), targets[chosen].chunk(num), strict=True):
             (loss(model(inputs).float(), wanted) / num).backward()
         optimizer.step()
     return model
@@ -282,19 +286,12 @@ class FrozenParts(nn.Module):
         return self.linear(self.other(self.norm(points)))
 
 
-def test_parts_that_the_model_puts_into_eval_stay_there() -> None:
-    model: Any = train(FrozenParts, forces).model("last")
-    for norm in (model.norm, model.other):
-        assert torch.equal(norm.running_mean, torch.zeros(3))
-        assert not norm.num_batches_tracked
-
-
-class Taught(Task):
+class Taught(Supervised):
     """Puts its teacher into `eval()` in its own method `train`."""
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.teacher = nn.BatchNorm1d(3)
+    def __init__(self, model: nn.Module, **others: Any) -> None:
+        super().__init__(model, **others)
+        self.teacher = nn.Dropout()
 
     def train(self, mode: bool = True) -> Taught:
         super().train(mode)
@@ -303,14 +300,15 @@ class Taught(Task):
 
     def forward(self, batch: Batch) -> Outcome:
         assert not self.teacher.training
-        outputs = self.model(batch.inputs)
-        loss = F.mse_loss(outputs, self.teacher(batch.inputs))
-        return Outcome({"error": loss}, {}, outputs.detach(), len(batch.targets))
+        return super().forward(batch)
 
 
-def test_parts_that_the_task_puts_into_eval_stay_there() -> None:
-    with train(FrozenParts, forces, task=Taught).trainer() as trainer:
-        assert trainer.task.teacher.num_batches_tracked == 0
+def test_parts_that_the_model_or_the_task_puts_into_eval_stay_there() -> None:
+    task = partial(Taught, loss=F.mse_loss, metrics={})
+    model: Any = train(FrozenParts, forces, task=task).model("last")
+    for norm in (model.norm, model.other):
+        assert torch.equal(norm.running_mean, torch.zeros(3))
+        assert not norm.num_batches_tracked
 
 
 class OfLoader(InMemorySource):
@@ -320,26 +318,19 @@ class OfLoader(InMemorySource):
         return self
 
     def micro_batches(self, num_updates: int) -> list[Batch]:
-        part = slice(16 * (num_updates % 3), 16 * (num_updates % 3 + 1))
-        return [Batch(self.inputs[part], self.targets[part])]
+        return [Batch(self.inputs[of_loader(num_updates)], self.targets[of_loader(num_updates)])]
 
     def close(self) -> None: ...
 
 
+def of_loader(num_updates: int) -> slice:
+    return slice(15 * (num_updates % 3), 15 * (num_updates % 3 + 1))
+
+
 def test_a_smaller_last_batch_is_that_of_a_plain_loop() -> None:
     data = Data(OfLoader(TRAIN, forces(TRAIN)), InMemorySource(VAL, forces(VAL)))
-    run = hydrant.train(
-        hydrant.compose([*WORDS, "global_batch_size=16", "optimizer=adam"]), model=Frozen, data=data
-    )
-    seeding.seed_process(0, seeding.MODEL)
-    model = Frozen()
-    optimizer = torch.optim.Adam(model.parameters(), lr=LR)
-    for update in range(NUM_UPDATES):
-        batch = data.train.micro_batches(update)[0]
-        optimizer.zero_grad()
-        F.mse_loss(model(batch.inputs), batch.targets).backward()
-        optimizer.step()
-    assert_equal(run, list(model.parameters()))
+    run = hydrant.train(hydrant.compose([*WORDS, "global_batch_size=15"]), model=Frozen, data=data)
+    assert_equal(run, list(plain_loop(Frozen, forces(TRAIN), F.mse_loss, part=of_loader).parameters()))
 
 
 class Doubled(nn.Sequential):

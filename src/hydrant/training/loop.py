@@ -183,10 +183,12 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
     """
     plan, num_updates = trainer.plan, trainer.state.num_updates
     spec, world, parallel = plan.spec, plan.world, plan.parallel
-    num_samples, outcomes = spec.batch_sizes.value(num_updates), list[Outcome]()
-    num_micro_steps = num_samples // (spec.micro_batch_size * world.world_size)
+    num_parts, outcomes = spec.batch_sizes.value(num_updates) // spec.micro_batch_size, list[Outcome]()
+    num_micro_steps = num_parts // world.world_size
     if num_micro_steps != trainer.num_micro_steps:
         trainer.weigh_losses(num_micro_steps)
+    # 0: the mean loss of the whole batch needs no weight
+    usual = spec.micro_batch_size * plan.targets_per_sample * (num_parts > 1)
     num_targets: int | Tensor = 0
     whole = WholeBatch(trainer, turn) if plan.gathers_outputs else None
     trainer.enter("data_wait")
@@ -197,7 +199,7 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
         with parallel.gradient_sync(trainer.trained, is_last):  # the ranks reduce once per update
             outcome = whole.part(batch, micro_step) if whole else trainer.forward(trainer.trained, batch)
             trainer.enter("backward")
-            add_gradients(trainer, turn, outcome, is_last=is_last)
+            add_gradients(trainer, turn, outcome, usual, is_last=is_last)
         outcomes.append(outcome)
         num_targets += outcome.num_targets
         if not is_last:
@@ -206,10 +208,10 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
     if turn.name or whole:
         parallel.average_gradients(turn.all_parameters)
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
-    usual = num_samples * plan.targets_per_sample
-    if isinstance(num_targets, Tensor) and not trainer.has_one_part:
+    usual *= num_parts
+    if usual and isinstance(num_targets, Tensor):
         turn.scale_gradients(usual / num_targets.clamp(min=1).to(trainer.loss_weight))
-    elif not trainer.has_one_part and num_targets not in (usual, 0):
+    elif usual and num_targets not in (usual, 0):
         turn.scale_gradients(usual / num_targets)
     return whole.outcomes if whole else outcomes, stop
 
@@ -274,18 +276,17 @@ def _inner_product(tensors: Sequence[Tensor], gradients: Sequence[Tensor | None]
     return sum((tensor * gradient.conj()).sum().real for tensor, gradient in pairs if gradient is not None)
 
 
-def add_gradients(trainer: Trainer, turn: Turn, outcome: Outcome, *, is_last: bool) -> None:
-    """Add the gradients of a micro-batch's mean loss, weighted by its number of targets over the usual number.
+def add_gradients(trainer: Trainer, turn: Turn, outcome: Outcome, usual: int, *, is_last: bool) -> None:
+    """Add the gradients of a micro-batch's mean loss, weighted by its number of targets over the usual one, if not 0.
 
     The ranks average their gradients. So after all micro-batches, they are the gradients of the sum of the losses of
-    all targets of the update, divided by the usual number of its targets. The mean loss of all of them needs no weight.
+    all targets of the update, divided by the usual number of its targets.
     """
     loss_weight, num_targets = trainer.loss_weight, outcome.num_targets
-    usual = trainer.plan.spec.micro_batch_size * trainer.plan.targets_per_sample
-    if isinstance(num_targets, Tensor) and not trainer.has_one_part:
+    if usual and isinstance(num_targets, Tensor):
         turn.backward(outcome, loss_weight * (num_targets.to(loss_weight) / usual))
     elif isinstance(num_targets, Tensor) or num_targets:
-        is_usual = trainer.has_one_part or num_targets == usual
+        is_usual = usual in (0, num_targets)
         turn.backward(outcome, loss_weight if is_usual else loss_weight * (num_targets / usual))
     else:
         turn.backward_zeros(outcome)

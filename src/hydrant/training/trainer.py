@@ -212,11 +212,6 @@ class Trainer:
         """The model of the task, which checkpoints hold: its names have no prefix."""
         return cast("nn.Module", self.task.model)
 
-    @property
-    def has_one_part(self) -> bool:
-        """Whether the next update is one micro-batch of one rank."""
-        return self.num_micro_steps == self.plan.world.world_size == 1
-
     def first_batch(self) -> Batch:
         """Return this rank's first micro-batch of the next update, mixed."""
         plan, num_updates = self.plan, self.state.num_updates

@@ -320,9 +320,8 @@ class Stack:
             outcomes.append(outcome)
             if isinstance(outcome.num_targets, Tensor) or outcome.num_targets:
                 loss = outcome.total_loss()
-                factors = torch.full_like(loss, loss_weight)
-                if num_parts > 1:
-                    factors *= outcome.num_targets / usual
+                share = outcome.num_targets / usual if num_parts > 1 else 1
+                factors = torch.full_like(loss, loss_weight) * share
                 loss.backward(factors.to(loss.dtype))
         if num_parts > 1:
             self._scale_to_mean(outcomes, spec.batch_sizes.value(num_updates) * plan.targets_per_sample)

@@ -198,7 +198,7 @@ class Cost(Spent, kw_only=True):
     """What all starts have used.
 
     Attributes:
-        num_starts: Of the command.
+        num_starts: Of the command, the first and those that trained a run.
         as_of: When this was written, in unix seconds.
     """
 

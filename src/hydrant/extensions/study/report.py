@@ -49,10 +49,9 @@ def used_before(folder: Path, earlier: StudyFile | None) -> dict[str, float]:
     """Return the seconds that earlier starts have used. If the last one was killed, its runs show how long it lived."""
     if earlier is None:
         return {}
-    newest = max((run.record_time for run in runs_of_sweep(folder)), default=0.0)
     cost = earlier.cost
-    lost = max(newest - cost.as_of, 0.0) if earlier.is_running else 0.0
-    return {WALL: cost.wall_seconds + lost, CPU: cost.cpu_seconds}
+    lost = [run.record_time - cost.as_of for run in runs_of_sweep(folder)] if earlier.is_running else []
+    return {WALL: cost.wall_seconds + max([0.0, *lost]), CPU: cost.cpu_seconds}
 
 
 def check_same_protocol(folder: Path, earlier: StudyFile | None, fixed: Mapping[str, Any]) -> None:
@@ -84,7 +83,7 @@ class Report:
     trials: Trials
     tuning: Tuning
     fresh: FreshSeeds
-    num_starts: int
+    num_starts: int  # before this one
     command: Callable[..., str]  # that started it, with changes
 
     @property
@@ -168,7 +167,8 @@ class Report:
         return self.command(**changes, **({"seeds": seeds} if seeds > protocol.seeds else {}))
 
     def cost(self) -> dict[str, float]:
-        return {**self.trials.used(), "num_starts": self.num_starts, "as_of": time.time()}
+        num_starts = self.num_starts + self.trials.is_counted
+        return {**self.trials.used(), "num_starts": num_starts, "as_of": time.time()}
 
     def to_json(self, folder: Path, *, is_running: bool) -> dict[str, Any]:
         """Return the content of study.json."""
@@ -289,15 +289,12 @@ def _short(values: Mapping[str, Any], digits: int = 6) -> dict[str, Any]:
     return {key: float(f"{x:.{digits}g}") if isinstance(x, float) else x for key, x in values.items()}
 
 
-def begin_record(folder: Path, record: Report, earlier: StudyFile | None) -> None:
-    """Record that a study runs, before its first run of this start: a kill loses neither protocol nor cost.
+def continue_record(folder: Path, record: Report, earlier: StudyFile) -> None:
+    """Record that a study runs again, before its first run of this start: a kill loses neither protocol nor cost.
 
-    An earlier answer stays until this start has read its runs.
+    The earlier answer stays until this start has read its runs.
     """
-    if earlier is None:
-        write_record(folder, record, is_running=True)
-    else:
-        write_json(folder / RESULT, to_builtins(earlier) | {"is_running": True, "cost": record.cost()})
+    write_json(folder / RESULT, to_builtins(earlier) | {"is_running": True, "cost": record.cost()})
 
 
 def write_record(folder: Path, record: Report, *, is_running: bool) -> None:

@@ -120,14 +120,16 @@ class StudySweeper(GridSweeper):
             self._train,
             report.used_before(self.folder, earlier),
             seconds=lambda: (self.sweep.files.wall_seconds, self.sweep.files.processor_seconds),
+            before_first=lambda: earlier and report.continue_record(self.folder, record, earlier),
             before_round=lambda num: say(record.progress(num)),
             after_batch=lambda: report.write_record(self.folder, record, is_running=True),
         )
         tuning = Tuning(protocol, trials)
         fresh = FreshSeeds(protocol, trials, tuning)
-        num_starts = 1 + (earlier.cost.num_starts if earlier else 0)
+        num_starts = earlier.cost.num_starts if earlier else 0
         record = report.Report(protocol, trials, tuning, fresh, num_starts, self._command)
-        report.begin_record(self.folder, record, earlier)
+        if earlier is None:
+            report.write_record(self.folder, record, is_running=True)
         try:
             tuning.run()
             if protocol.keys and (opening := fresh.opening()):

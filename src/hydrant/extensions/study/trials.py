@@ -145,7 +145,8 @@ class Trials:
         compose: returns the job of some overrides; None if they make no config.
         train: trains jobs, the first of which has this number.
         before: what earlier starts of the study have used, in wall and processor seconds.
-        seconds: wall and processor seconds of this start so far.
+        seconds: wall and processor seconds of this start so far. They count if it is the first or trains a job.
+        before_first: called before the first job of a later start.
         before_round: called with the number of runs that a round trains.
         after_batch: called when jobs have ended.
     """
@@ -157,10 +158,12 @@ class Trials:
     train: Callable[[Sequence[SweepJob], int], object]
     before: Amounts
     seconds: Callable[[], tuple[float, float]]
+    before_first: Callable[[], object]
     before_round: Callable[[int], object]
     after_batch: Callable[[], object]
 
     def __post_init__(self) -> None:
+        self.is_counted = not self.before  # this start: the first one, or one that trains
         self._jobs = dict[tuple[str, ...], SweepJob | None]()
         self._ended = set[Path]()
         self._runs = dict[Path, RunFolder]()  # as read since they last trained
@@ -174,9 +177,8 @@ class Trials:
             BudgetSpent: the budget ended before.
             Stopped: a signal arrived.
         """
-        jobs = [job for job in map(self.job, words) if job is not None]
-        waiting = [job for job in jobs if not self.has_ended(job.words)]
-        waiting.sort(key=lambda job: not self._is_begun(job))  # a begun one has its place in the budget
+        jobs = [job for job in map(self.job, words) if job is not None and not self.has_ended(job.words)]
+        waiting = sorted(jobs, key=lambda job: not self._is_begun(job))  # a begun one has its place already
         if waiting:
             self.before_round(len(waiting))
         while waiting:
@@ -186,6 +188,9 @@ class Trials:
                 if all(job.folder in self._ended for job in waiting):
                     break
                 raise BudgetSpent
+            if not self.is_counted:
+                self.is_counted = True
+                self.before_first()
             try:
                 self.train(batch, len(self._ended))
             finally:
@@ -243,9 +248,7 @@ class Trials:
 
     def _used_and_cost(self) -> tuple[Amounts, Amounts]:
         """Return what the study has used, and what the next run is expected to cost; 0 where that is unknown."""
-        runs = self._begun_runs()
-        used = self._used_by(runs)
-        ended = [run for run in runs if run.status in ENDED]
+        used, ended = self.used(), [run for run in self._begun_runs() if run.status in ENDED]
         num = len(ended)
         cost = {WALL: used[WALL] / num, CPU: used[CPU] / num} if num else {WALL: 0.0, CPU: 0.0}
         return used, cost | {RUNS: 1, UPDATES: _num_updates(ended) / max(num, 1)}
@@ -261,10 +264,8 @@ class Trials:
 
     def used(self) -> dict[str, float]:
         """Return what the study has used so far."""
-        return self._used_by(self._begun_runs())
-
-    def _used_by(self, runs: Sequence[RunFolder]) -> dict[str, float]:
-        wall, cpu = self.seconds()
+        runs = self._begun_runs()
+        wall, cpu = self.seconds() if self.is_counted else (0.0, 0.0)
         seconds = {WALL: self.before.get(WALL, 0.0) + wall, CPU: self.before.get(CPU, 0.0) + cpu}
         return {RUNS: len(runs), UPDATES: _num_updates(runs), **seconds}
 

@@ -182,7 +182,7 @@ def mean_loss(outcomes: Sequence[Outcome], all_reduce: AllReduce) -> Tensor:
     sums = outcomes[0].total_loss().new_zeros(2, dtype=torch.float64)  # of the losses, and of the targets
     for outcome in outcomes:
         if isinstance(outcome.num_targets, Tensor) or outcome.num_targets:
-            sums[0] += outcome.total_loss().detach() * outcome.num_targets
+            sums[0] += outcome.total_loss().detach().squeeze() * outcome.num_targets
             sums[1] += outcome.num_targets
     loss, num_targets = all_reduce(sums)
     return loss / num_targets.clamp(min=1)

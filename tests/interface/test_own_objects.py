@@ -232,7 +232,7 @@ def test_a_resumed_run_is_equal_bit_for_bit(finished: hydrant.Run, monkeypatch: 
 
 
 def test_a_resume_needs_the_same_objects(finished: hydrant.Run) -> None:
-    words = r"trained with an object of own_parts.OwnModel, passed from Python; .* hydrant.train\(.*model="
+    words = r"an object of own_parts.OwnModel, passed from Python; .* hydrant.train\(config, model="
     with pytest.raises(hydrant.ConfigError, match=words) as caught:
         train(finished.folder, data=own_data(), task=OwnTask)
     assert caught.value.key == "model"
@@ -304,6 +304,9 @@ def test_overrides_are_no_config() -> None:
         hydrant.train(["duration=1ep"])  # type: ignore[arg-type]
 
 
+Uncounted: Any = type("Uncounted", (), {"batches": None})
+
+
 class WithExtraState(OwnModel):
     """Has state that is no tensor."""
 
@@ -317,6 +320,7 @@ class WithExtraState(OwnModel):
         ({"model": "mlp"}, "model", "needs a torch.nn.Module, or what makes one, not a str"),
         ({"model": dict}, "model", "or what makes one, not a dict"),
         ({"model": nn.Linear}, "model", "torch.*Linear is called without arguments: .*; pass lambda"),
+        ({"data": replace(own_data(), train=Uncounted())}, "data", "num_samples .* not a Unc"),
         ({"model": WithExtraState(), "data": own_data()}, "model", "_extra_state cannot be saved"),
         *slow(
             ({"data": torch.zeros(3)}, "data", "needs a hydrant.data.Data, .*, not a Tensor"),
@@ -331,7 +335,6 @@ class WithExtraState(OwnModel):
             )
         ),
     ],
-    ids=["model", "maker", "arguments", "extra_state", "data", "task", "no_task", "argument"],
 )
 def test_a_wrong_object_is_refused(workdir: Path, passed: dict[str, Any], key: str, words: str) -> None:
     with pytest.raises(hydrant.ConfigError, match=words) as caught:

@@ -97,7 +97,8 @@ def test_a_finished_run_is_tested_later(train: Train) -> None:
         (("patience=1",), 12, 8),  # it ends early
         *of_extension((("hook=stop_at", "hooks.stop_at.metric='val/loss>=0'"), 4, 4)),
         (("eval_every=null", "best.metric=val/loss", "best.mode=min"), 12, 12),  # nothing is the best
-        (("save_every=null",), 12, 12),  # the best one is not saved
+        (("save_every=null",), 12, 8),  # the best one is saved all the same
+        (("log_every=1",), 12, 12),  # the best one could not be written
     ],
 )
 def test_every_end_is_tested(
@@ -110,10 +111,12 @@ def test_every_end_is_tested(
 ) -> None:
     if words[0] != "eval_every=null":
         best_at(monkeypatch, 8)
+    if words[0] == "log_every=1":
+        monkeypatch.setattr(execution.Session, "_best_checkpoint", lambda _: None)
     length = "duration=16" if words[0].startswith("patience") else "seed=0"
     row = rows(train(*WORDS, "test_at_end=true", length, *words))[-1]
     assert (row["num_updates"], row["test/num_updates"]) == (num_updates, tested)
-    if words == ("save_every=null",):
+    if words[0] == "log_every=1":
         assert "test of the last update, 12, because the best, 8, is not saved: " in capsys.readouterr().out
 
 

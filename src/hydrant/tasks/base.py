@@ -389,7 +389,7 @@ class Supervised(Task):
             losses = self.loss(raw, batch.targets)
         losses = dict(losses) if isinstance(losses, Mapping) else {"loss": losses}
         for name, loss in losses.items():
-            if not isinstance(loss, Tensor) or loss.ndim:
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
                 value = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
                 message = f"gives {value} for {name!r}; it needs the samples' mean, a tensor of shape ()"
                 raise ConfigError("task.loss", message)

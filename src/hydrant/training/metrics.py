@@ -178,10 +178,10 @@ def _snapshot(value: Tensor) -> Tensor:
 
 
 def check_measurement(name: str, dtype: torch.dtype, shape: Sequence[int]) -> None:
-    """Raise a ConfigError unless a measurement is a scalar or a bool tensor."""
-    if shape and dtype is not torch.bool:
-        message = f"measures {name!r} as {dtype} of shape {list(shape)}; it is to be a scalar, or bool"
-        raise ConfigError("task", message)
+    """Raise a ConfigError unless a loss or measurement is one number or a bool tensor."""
+    if dtype is not torch.bool and math.prod(shape) != 1:
+        message = f"gives {dtype} of shape {list(shape)} as the loss or measurement {name!r}, not one number"
+        raise ConfigError("task", message, remedy="give its mean over the targets")
 
 
 def mean_over_targets(values: Tensor) -> Tensor:

@@ -141,12 +141,12 @@ def _model_node(passed: Any) -> dict[str, Any]:
 
 
 def _data_node(data: Any) -> dict[str, Any]:
-    if not isinstance(data, Data):
-        needed = "a hydrant.data.Data, which holds a source for training and one for validation"
+    source: Any = data.train if isinstance(data, Data) else data
+    if source is data or not hasattr(source, "num_samples"):
+        needed = "a hydrant.data.Data, which holds sources with num_samples for training and validation"
         raise ConfigError(
-            "data", f"needs {needed}, not a {_name(data)}", remedy="write data=(train_set, val_set)"
+            "data", f"needs {needed}, not a {_name(source)}", remedy="write data=(train_set, val_set)"
         )
-    source = data.train
     return {
         "_target_": f"{PASSED_PREFIX}data",
         "type": class_path(source),

@@ -150,10 +150,10 @@ class Precision:
     def backward(
         self, loss: Tensor, weight: Tensor, inputs: Sequence[Tensor] | None, *, retain_graph: bool
     ) -> None:
-        """Add the scaled gradients of `weight * loss` (both of shape ()) to those of `inputs` (None: all leaves)."""
-        gradient = weight if weight.dtype is loss.dtype else weight.to(loss.dtype)
+        """Add the scaled gradients of `weight * loss` (one number each) to those of `inputs` (None: all leaves)."""
+        gradient = weight.expand_as(loss) if loss.ndim else weight
         scaled = self.scaler.scale(loss) if self.scales_loss else loss
-        scaled.backward(gradient, retain_graph=retain_graph, inputs=inputs)
+        scaled.backward(gradient.to(loss.dtype), retain_graph=retain_graph, inputs=inputs)
 
     def gradients(self, loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
         """Return the gradients of a loss, shape (), by inputs: scaled while they are computed, and None without one."""

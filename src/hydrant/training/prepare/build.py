@@ -240,7 +240,9 @@ def _rehearse_rest(
 
 def make_intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Intervals:
     keys = ("log_every", "eval_every", "save_every", "histogram_every")
-    intervals = Intervals(*(clock.interval(config[key], key) for key in keys), hooks=hooks.intervals(clock))
+    needed = {"save_every": "100%"} if config["test_at_end"] else {}  # for the best checkpoint
+    every = [needed.get(key) if config[key] is None else config[key] for key in keys]
+    intervals = Intervals(*map(clock.interval, every, keys), hooks=hooks.intervals(clock))
     clock.interval(config["keep_every"], "keep_every")  # checked here; CheckpointManager uses it
     if config["patience"] is not None and config["eval_every"] is None:
         raise ConfigError("eval_every", "patience counts evaluations", remedy="give one, such as 1ep")

@@ -362,7 +362,7 @@ def dry_forward(trials: Rehearsal) -> DryForward:
             fit the task.
     """
     batch, outcome = trials.evaluate(trials.data.val)
-    for name, value in outcome.measurements.items():
+    for name, value in {**outcome.losses, **outcome.measurements}.items():
         if not torch.is_tensor(value):  # a user's task may return anything
             raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")
         check_measurement(name, value.dtype, value.shape)

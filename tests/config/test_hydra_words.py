@@ -220,9 +220,8 @@ def search_path(request: pytest.FixtureRequest) -> None:
     write("theirs/conf/optimizer/packed.yaml", "defaults: [adamw]\nlr: 0.25\n")
     request.getfixturevalue("monkeypatch").syspath_prepend(Path.cwd())
     for path in (f"file://{Path.cwd()}/more", "more", "file://more"):
-        word = f"hydra.searchpath=[{path},pkg://theirs.conf]"
-        assert compose([word, "optimizer=mine"]).optimizer.lr == 0.5
-        assert compose([word, "optimizer=packed"]).optimizer.lr == 0.25
+        assert compose([f"hydra.searchpath=[{path},pkg://theirs.conf]", "optimizer=mine"]).optimizer.lr == 0.5
+    assert compose(["hydra.searchpath=[more,pkg://theirs.conf]", "optimizer=packed"]).optimizer.lr == 0.25
     write("more/experiment/odd.yaml", "# @package _global_\nseed: 010\n")
     with pytest.raises(ConfigError, match=r"more/experiment/odd.yaml: line 2: YAML reads 010 as 8"):
         compose(["hydra.searchpath=[more]", "experiment=odd"])

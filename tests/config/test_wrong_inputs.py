@@ -5,14 +5,12 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from marks import slow
 from repository import ROOT
 
 from hydrant import cli
@@ -364,33 +362,3 @@ def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:
     for option, expected in messages.items():
         message = refused("train", f"experiment={option}")
         assert matches(expected, message), message
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("train.py optimizer=adamm", "optimizer: no option 'adamm'; ..."),
-        *slow(
-            (
-                "train.py --multirun seed=0,x",
-                "seed: needs a whole number of 0 or more, not 'x'; 1 of 2 jobs cannot run, so none starts...",
-            ),
-            ("hydrant evaluate nowhere", "nowhere does not exist; ..."),
-        ),
-    ],
-)
-def test_commands_are_refused_in_a_shell_too(command: str, expected: str, tmp_path: Path) -> None:
-    program, *words = shlex.split(command)
-    path = ROOT / program if program.endswith(".py") else Path(sys.executable).with_name(program)
-    run = subprocess.run(
-        [sys.executable, str(path), *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 2
-    assert "Traceback" not in run.stdout + run.stderr
-    assert matches(f"error: {expected}", run.stderr.splitlines()[-1])
-    assert not list(tmp_path.iterdir())

@@ -71,7 +71,6 @@ def test_a_killed_study_continues_and_the_printed_command_repeats_its_best_trial
     assert rows(workdir / "outputs" / "best") == rows(best)
 
 
-@pytest.mark.slow
 def test_a_pruned_trial_ends_early_with_a_checkpoint(workdir: Path) -> None:
     """The pruner's threshold, which no trial reaches, counts from the second evaluation on."""
     words = ("-m", "sweep=optuna", *TINY, "name=study", "hydra.sweeper.n_trials=1", "hydra/sweeper/pruner=none",

@@ -296,8 +296,7 @@ class Taught(Supervised):
 
 
 def test_parts_that_the_model_or_the_task_puts_into_eval_stay_there() -> None:
-    task = partial(Taught, loss=F.mse_loss, metrics={})
-    model: Any = train(FrozenParts, forces, task=task).model("last")
+    model: Any = train(FrozenParts, forces, task=partial(Taught, loss=F.mse_loss, metrics={})).model("last")
     for norm in (model.norm, model.other):
         assert torch.equal(norm.running_mean, torch.zeros(3))
         assert not norm.num_batches_tracked

@@ -83,10 +83,6 @@ class StreamSpec:
         first = start + self.rank * self.micro_batch_size
         return range(first, start + length, self.world_size * self.micro_batch_size)
 
-    def order(self, num_samples: int, device: torch.device) -> SampleOrder:
-        """Return the order of so many samples. Those of one forward pass stay in theirs."""
-        return SampleOrder(self.seed, num_samples, device, is_shuffled=self.micro_batch_size != num_samples)
-
 
 def rounded(tree: Tensors, doubles: torch.dtype) -> Tensors:
     """Return float64 as `doubles`, and all else as it is."""
@@ -402,7 +398,6 @@ class SampleOrder:
     seed: int
     num_samples: int
     device: torch.device
-    is_shuffled: bool = True
     _epochs: dict[int, Tensor] = field(default_factory=dict)  # draws of the current epochs
 
     def draws(self, position: int, count: int) -> Tensor:
@@ -417,8 +412,6 @@ class SampleOrder:
 
     def permutation(self, epoch: int) -> Tensor:
         """Return the indices of the samples of an epoch in their order, on the host."""
-        if not self.is_shuffled:
-            return torch.arange(self.num_samples)
         return seeding.permutation(self.seed, epoch, self.num_samples)
 
     def _epoch(self, epoch: int) -> Tensor:

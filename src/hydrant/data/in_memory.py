@@ -142,7 +142,7 @@ class InMemorySource:
         return as_labels(self.targets, self.num_samples)
 
     def stream(self, spec: StreamSpec) -> DeviceStream:
-        order = spec.order(self.num_samples, spec.device)
+        order = SampleOrder(spec.seed, self.num_samples, spec.device)
         return DeviceStream(_InMemoryReader.load(self, spec), order, spec)
 
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:

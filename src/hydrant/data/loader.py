@@ -139,7 +139,7 @@ class LoaderStream:
 
     def __init__(self, source: LoaderSource, spec: base.StreamSpec) -> None:
         self._spec, self._transfer = spec, _Transfer.of(source, spec.device)
-        order = spec.order(source.num_samples, torch.device("cpu"))
+        order = base.SampleOrder(spec.seed, source.num_samples, torch.device("cpu"))
         self._sampler, progress = _DrawSampler(order, spec), workers.WorkerProgress(source.num_workers)
         self._dataset = _BatchDataset(source, spec, progress, is_training=True)
         self.close()

@@ -136,7 +136,7 @@ class SyntheticSource:
         return len(self.samples)
 
     def stream(self, spec: base.StreamSpec) -> DeviceStream:
-        order = spec.order(self.num_samples, spec.device)
+        order = base.SampleOrder(spec.seed, self.num_samples, spec.device)
         return DeviceStream(_SyntheticReader.load(self, spec), order, spec)
 
     def batches(self, spec: base.StreamSpec, batch_size: int) -> Iterable[Batch]:

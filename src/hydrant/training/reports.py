@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
+from hydrant.data.base import SampleOrder
 from hydrant.data.splits import VAL, Split
 from hydrant.errors import HydrantError, NonFiniteError, log
 from hydrant.optimizers.kernels import full_tensor, total_norm
@@ -229,10 +230,10 @@ def _in_samples(trainer: Trainer) -> str | None:
 
 def _name(trainer: Trainer, position: int) -> str:
     """Return the name of the training sample at a place of the stream."""
-    source, spec = trainer.plan.data.train, trainer.plan.spec
+    source, seed = trainer.plan.data.train, trainer.plan.spec.seed
     if not isinstance(source, InMemorySource | LoaderSource):  # which shuffle alike
         return f"the sample at place {position:,} of the stream"
-    draw = spec.order(source.num_samples, torch.device("cpu")).draws(position, 1)
+    draw = SampleOrder(seed, source.num_samples, torch.device("cpu")).draws(position, 1)
     index = int(draw) % source.num_samples
     return source.name_of(index) if isinstance(source, LoaderSource) else f"training sample {index}"
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from hydrant import seeding
 from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
 from hydrant.data.base import SampleOrder
 from hydrant.data.in_memory import DeviceStream
@@ -81,8 +82,7 @@ class StackedOrder(SampleOrder):
     seeds: Sequence[int] = ()
 
     def permutation(self, epoch: int) -> Tensor:
-        orders = (SampleOrder(seed, self.num_samples, self.device, self.is_shuffled) for seed in self.seeds)
-        return torch.stack([order.permutation(epoch) for order in orders])
+        return torch.stack([seeding.permutation(seed, epoch, self.num_samples) for seed in self.seeds])
 
 
 class StackedStream:
@@ -119,7 +119,7 @@ class StackedStream:
         if not kinds or kinds[0] is None or any(kind is not kinds[0] for kind in kinds):
             return None
         order = self._on_device[0].order
-        return StackedOrder(order.seed, order.num_samples, order.device, order.is_shuffled, seeds=seeds)
+        return StackedOrder(order.seed, order.num_samples, order.device, seeds=seeds)
 
     def _read(self, num_updates: int) -> Iterator[Batch]:
         """Yield the micro-batches of an update, of all readers."""
@@ -311,7 +311,7 @@ class Stack:
         for weights in self._tensors.trained():
             weights.rows.grad = None
         usual = spec.micro_batch_size * plan.targets_per_sample
-        loss_weight = 1.0 / (num_parts := spec.num_micro_steps(num_updates))
+        num_parts = spec.num_micro_steps(num_updates)
         outcomes = list[Outcome]()
         for micro_step, batch in enumerate(self._stream.micro_batches(num_updates)):
             drawn = self._draws.draw(num_updates, micro_step)
@@ -321,8 +321,7 @@ class Stack:
             if isinstance(outcome.num_targets, Tensor) or outcome.num_targets:
                 loss = outcome.total_loss()
                 share = outcome.num_targets / usual if num_parts > 1 else 1
-                factors = torch.full_like(loss, loss_weight) * share
-                loss.backward(factors.to(loss.dtype))
+                loss.backward((torch.full_like(loss, 1 / num_parts) * share).to(loss.dtype))
         if num_parts > 1:
             self._scale_to_mean(outcomes, spec.batch_sizes.value(num_updates) * plan.targets_per_sample)
         return outcomes

@@ -248,8 +248,12 @@ class _Epochs(base.SampleOrder):
     seedless = None
 
     def __init__(self, source: FunctionSource, spec: StreamSpec) -> None:
-        super().__init__(spec.seed, source.num_samples, torch.device("cpu"), is_shuffled=False)
+        super().__init__(spec.seed, source.num_samples, torch.device("cpu"))
         self._spec, self._samples = spec, lru_cache(2)(partial(source.samples, spec.seed, seeding.SAMPLE))
+
+    def permutation(self, epoch: int) -> Tensor:
+        del epoch
+        return torch.arange(self.num_samples)
 
     def train_batch(self, draws: Tensor) -> Batch:
         epochs, indices = draws // self.num_samples, (draws % self.num_samples).numpy()

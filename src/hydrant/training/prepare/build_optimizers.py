@@ -137,7 +137,7 @@ def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:
     losses_by_name = {name: settings["losses"] for name, settings in named_settings(config).items()}
     for name, losses in losses_by_name.items():
         key = f"optimizers.{name}.losses"
-        for loss in losses or ():
+        for loss in (losses or ()) if outcome.losses else ():  # else it has some in training alone
             check_known(key, "loss", loss, outcome.losses)
         if losses is not None and len(set(losses)) != max(len(losses), 1):
             raise ConfigError(key, needs="at least one loss, each once, or null", got=losses)

@@ -111,7 +111,7 @@ ROUNDS, ROUNDS_WEIGHTS = 1e-4, 5e-2
 
 EXACT = [("muon", "bf16"), ("sgd", "fp16")]
 TOGETHER = {
-    "muon bf16": ("averaging=ema", "micro_batch_size=16"),
+    "muon bf16": ("averaging=ema", "micro_batch_size=16", "optimizer.dtype=bfloat16"),  # auto: by the device
     "sgd fp16": ("precision.init_scale=1e12", "max_grad_norm=0.1", "mixing=mixup_cutmix"),
 }
 

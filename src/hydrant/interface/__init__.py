@@ -18,7 +18,7 @@ from hydrant.runs.folder import RunFolder
 from hydrant.runs.log_setup import preserve_loggers, process_settings
 from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import relative
-from hydrant.terminal.text import format_metric
+from hydrant.terminal.text import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +105,7 @@ class Run:
     def __repr__(self) -> str:
         run = RunFolder(self.folder)
         best = run.summary.get("best")
-        shown = "" if best is None else f", best {best['metric']} {format_metric(best['value'])}"
+        shown = "" if best is None else f", best {best['metric']} {number(best['value'], 6)}"
         num_updates = run.summary.get("num_updates", 0)
         return f"Run({relative(self.folder)!r}, {run.state}, {num_updates} updates{shown})"
 

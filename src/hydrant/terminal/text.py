@@ -54,21 +54,21 @@ def format_metric(value: float, sign: str = "", beside: Iterable[float | None] =
     return f"{value:{sign}.{decimals}f}"
 
 
-def number(value: Any, digits: int = 0, sign: str = "") -> str:
-    """Return a number with at most four significant digits, or with just `digits`; an int with all, `-` for None.
+def number(value: Any, digits: int = 4, sign: str = "") -> str:
+    """Return a number with four significant digits, or `digits`; whole numbers with all, `-` for a missing one.
 
     `sign="+"` also marks what is positive.
 
     >>> number(None), number(3), number(0.123456), number(123456.7), number(123456.78, 7), number(1306.2, 3)
     ('-', '3', '0.1235', '123457', '123456.8', '1306')
-    >>> number(9999.6), number(999.7, 3), number(1e15), number(0.25, sign="+"), number(0.7, 4), number(100.0, 3)
-    ('10000', '1000', '1e+15', '+0.25', '0.7000', '100')
+    >>> number(9999.6), number(999.7, 3), number(1e15), number(0.25, sign="+")
+    ('10000', '1000', '1e+15', '+0.25')
     """
     if value is None:
         return "-"
     if isinstance(value, int):
         return f"{value:{sign}}"
-    text = f"{value:{sign}#.{digits}g}".removesuffix(".") if digits else f"{value:{sign}.4g}"
+    text = f"{value:{sign}.{digits}g}"
     return f"{value:{sign}.0f}" if "e+" in text and abs(value) < 1e15 else text
 
 
@@ -82,7 +82,7 @@ def two_digits(value: float) -> str:
     return f"{rounded:.7f}".rstrip("0") if 1e-6 <= abs(rounded) < 1e-4 else number(rounded)
 
 
-def interval(low: float | None, high: float | None, digits: int = 0, sign: str = "") -> str:
+def interval(low: float | None, high: float | None, digits: int = 4, sign: str = "") -> str:
     if low is None or high is None:
         return "-"
     return f"{number(low, digits, sign)} to {number(high, digits, sign)}"

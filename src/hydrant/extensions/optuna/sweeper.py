@@ -28,7 +28,7 @@ from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.grid import Context, GridSweeper
 from hydrant.sweeps.preflight import trained_elsewhere
 from hydrant.terminal.console import notice, relative, say
-from hydrant.terminal.text import format_metric
+from hydrant.terminal.text import number
 
 if TYPE_CHECKING:
     from hydrant.extensions.optuna.trials import PendingTrial, Space, Trials
@@ -204,8 +204,9 @@ class OptunaSweeper(GridSweeper):
             say(f"job {sweep_job.number}: {text}")
 
     def _format(self, values: Sequence[float]) -> str:
-        pairs = zip(self._objectives, values, strict=True)
-        return ", ".join(f"{o.metric} {format_metric(value)}" for o, value in pairs)
+        return ", ".join(
+            f"{o.metric} {number(value, 6)}" for o, value in zip(self._objectives, values, strict=True)
+        )
 
     def _print_start(self) -> None:
         finished, interrupted = self._trials.num_finished, len(self._trials.interrupted)

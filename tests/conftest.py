@@ -26,7 +26,6 @@ from example_projects import use_example
 from quick_runs import PICTURES, draw_pixels
 from repository import ROOT
 from shared_configs import QuickComposer, SharingComposer, folders
-from spawned import serve_forks
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hydrant import cli, imports
@@ -194,10 +193,8 @@ def _what_each_run_repeats_is_quick() -> Iterator[None]:
     commit of the working folder only if it is a repository.
 
     A run calls fsync twenty times, and only a loss of power needs it. Counting the objects that collecting has frozen
-    takes as long as a scan; there are some, so `paused_gc` moves no others. Jobs are forked from a fork of this
-    process, as it is before tests patch it, because a new one would import torch.
+    takes as long as a scan; there are some, so `paused_gc` moves no others.
     """
-    serve_forks()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # which refuses a wrong descriptor too
         patch.setattr(reporter, "commit", cache(reporter.commit))

@@ -21,7 +21,7 @@ from hydrant.training.prepare.build import make_model
 TINY = (
     "experiment=track3", "data.root=tokens", "data.sequence_length=32", "data.vocab_size=64", "model.num_layers=2",
     "model.width=32", "model.head_dim=16", "global_batch_size=8", "micro_batch_size=4", "duration=10", "eval_every=5",
-    "save_every=5", "log_every=1", "precision=fp32", "compile=eager", "tracker=local",
+    "save_every=5", "log_every=1", "precision=fp32", "compile=eager", "tracker=local", "optimizer.dtype=bfloat16",
 )  # fmt: skip
 
 

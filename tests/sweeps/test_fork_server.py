@@ -7,28 +7,17 @@ import pkgutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 import pytest
-from spawned import serve_forks
 from training_runs import run_command
 
 import hydrant
 from hydrant.safety.targets import preload_paths
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _server() -> Iterator[None]:
-    """Not that of the other tests, which is a fork of this process."""
-    forkserver._forkserver._stop()
-    yield
-    forkserver._forkserver._stop()
-    serve_forks()
 
 
 @pytest.mark.parametrize(("function", "status"), [(os._exit, 5), (sys.exit, 6)])

@@ -6,7 +6,6 @@ from hydrant.config.command_line import Flags
 from hydrant.records import Answer
 from hydrant.runs.folder import named_run
 from hydrant.terminal.console import tell
-from hydrant.terminal.text import number
 
 
 class Evaluate(Answer, forbid_unknown_fields=False):
@@ -27,7 +26,6 @@ def main(arguments: Sequence[str]) -> int:
     values = evaluate_saved(saved, split)
     source = f"{saved.source} (update {saved.num_updates}), {split.source.num_samples:,} samples"
     width = max(20, *map(len, values))
-    lines = [source, *(f"  {name:<{width}} {number(value, 7)}" for name, value in values.items())]
-    content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
-    tell("\n".join(lines), content)
+    lines = [source, *(f"  {name:<{width}} {value:.7g}" for name, value in values.items())]
+    tell("\n".join(lines), {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values})
     return 0

@@ -63,7 +63,7 @@ class Preview(Answer):
             on a CPU without it, how many times faster fp32 is.
         groups: The parameter groups.
         updates: At most 21 updates, or `--points`, at equal distances; schedule.json of a run has 200.
-        schedules: The value of each schedule that needs no metric, in `updates`, by its name in the metrics.
+        schedules: The value of each schedule but plateau, in `updates`, by metric name.
     """
 
     total_updates: int

@@ -204,9 +204,8 @@ class OptunaSweeper(GridSweeper):
             say(f"job {sweep_job.number}: {text}")
 
     def _format(self, values: Sequence[float]) -> str:
-        return ", ".join(
-            f"{o.metric} {number(value, 6)}" for o, value in zip(self._objectives, values, strict=True)
-        )
+        pairs = zip(self._objectives, values, strict=True)
+        return ", ".join(f"{o.metric} {number(value, 6)}" for o, value in pairs)
 
     def _print_start(self) -> None:
         finished, interrupted = self._trials.num_finished, len(self._trials.interrupted)

@@ -53,7 +53,7 @@ def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", str(workdir / "installed"))
 
     _, _, tally, sweep, stop = commands(PAGE)
-    words = ("duration=1000", "log_every=20", "save_every=1000", "tracker=local")
+    words = ("duration=4000", "log_every=20", "save_every=4000", "tracker=local")
     sweep_call = call(sweep, *words, "hydra.sweep.subdir=${hydra:job.num}")
     with subprocess.Popen(sweep_call, stdout=subprocess.DEVNULL) as process:
         wait_for_row(workdir / "multirun" / "pair" / "0", 20, process)
@@ -67,7 +67,7 @@ def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: py
     printed(*sweep_call)
     answer = json.loads(printed(*call(tally)))
     assert answer == {"version": 1, "command": "tally", "statuses": {"finished": 2}}
-    assert (workdir / "diary.txt").read_text() == "1000\n" * 2
+    assert (workdir / "diary.txt").read_text() == "4000\n" * 2
     help_page = printed(*call(tally, "--help"))
     assert help_page.startswith(text.splitlines()[0])
     assert "  tally  " in printed(*call("hydrant --help"))

@@ -329,9 +329,9 @@ class JobComposer:
     def __init__(self, composer: Composer, sweep: DictConfig) -> None:
         self._composer, self._sweep = composer, sweep
         words: Any = OmegaConf.to_container(sweep.hydra.overrides.hydra)
-        self._common = [
-            w for w in words if not w.lstrip("+~").startswith(("hydra.sweeper.", "hydra/sweeper/"))
-        ]
+        # Jobs lack the word `sweep=`, which may have chosen the sweeper that these are for.
+        of_sweeper = ("hydra.sweeper.", "hydra/sweeper/")
+        self._common = [word for word in words if not word.lstrip("+~").startswith(of_sweeper)]
         self._shared: dict[Sequence[str], bytes] = {}  # by the overrides that choose: configs without values
         self._overrides = dict[str, Override]()  # by their words
         read_options = composer.loader.get_group_options

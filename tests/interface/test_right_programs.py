@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from training_runs import interrupt_at
 import hydrant
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
-from hydrant.data import Data, InMemorySource, StreamSpec, dataset_source
+from hydrant.data import BatchSource, Data, InMemorySource, dataset_source
 from hydrant.tasks import Supervised, Task
 
 pytestmark = pytest.mark.usefixtures("workdir")
@@ -301,24 +300,34 @@ def test_parts_that_the_model_or_the_task_puts_into_eval_stay_there() -> None:
         assert not norm.num_batches_tracked
 
 
-class OfLoader(InMemorySource):
-    """Gives the batches of a plain loader: the last of an epoch is smaller."""
-
-    def stream(self, spec: StreamSpec) -> Any:
-        return SimpleNamespace(micro_batches=self.of_update, close=lambda: None)
-
-    def of_update(self, num_updates: int) -> list[Batch]:
-        return [Batch(self.inputs[of_loader(num_updates)], self.targets[of_loader(num_updates)])]
-
-
 def of_loader(num_updates: int) -> slice:
-    return slice(15 * (num_updates % 3), 15 * (num_updates % 3 + 1))
+    return slice(15 * (num_updates % 3), 15 * (num_updates % 3 + 1))  # the last of an epoch has 10 samples
+
+
+def train_on(make: Callable[[int], Any], folder: str = "run") -> hydrant.Run:
+    data = Data(BatchSource(make, num_samples=45), InMemorySource(VAL, forces(VAL)))
+    words = [*WORDS, "global_batch_size=15", "keep_best=0"]
+    return hydrant.train(hydrant.compose(words), model=Frozen, data=data, folder=folder)
 
 
 def test_a_smaller_last_batch_is_that_of_a_plain_loop() -> None:
-    data = Data(OfLoader(TRAIN, forces(TRAIN)), InMemorySource(VAL, forces(VAL)))
-    run = hydrant.train(hydrant.compose([*WORDS, "global_batch_size=15"]), model=Frozen, data=data)
+    run = train_on(lambda num_updates: (TRAIN[of_loader(num_updates)], forces(TRAIN[of_loader(num_updates)])))
     assert_equal(run, list(plain_loop(Frozen, forces(TRAIN), F.mse_loss, part=of_loader).parameters()), 0)
+    assert not (run.folder / "checkpoints/best").exists()
+
+
+def test_batches_that_a_function_draws_continue_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(num_updates: int) -> tuple[Tensor, Tensor]:
+        points = torch.randn(num_updates + 2, 3)
+        return points, forces(points)
+
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            train_on(drawn)
+    torch.testing.assert_close(
+        *(train_on(drawn, folder).model("last").state_dict() for folder in ("run", "whole")), rtol=0, atol=0
+    )
 
 
 class Doubled(nn.Sequential):

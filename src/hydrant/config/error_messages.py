@@ -110,7 +110,7 @@ def _not_in_struct(error: Any, override: tuple[str, str] = ("", "")) -> ConfigEr
     having = options_with(parent, name)
     more = f"{parent}={' or '.join(having)} {'has' if len(having) == 1 else 'have'} it"
     if not having:
-        more = f"If its _target_ takes it, write +{quoted(key)}=<value>"
+        more = f"If its _target_ takes it, write +{quoted(override[0] or key)}=<value>"
     return ConfigError(key, unknown.reason, remedy=f"{unknown.remedy.rstrip('.')}. {more}")
 
 

@@ -309,7 +309,7 @@ class TrainConfig(OptimizerSettings):
     pictures: Literal["end", "evaluation"] | None
     save_async: bool
     keep_last: PositiveInt
-    keep_best: PositiveInt
+    keep_best: NotNegativeInt
     keep_every: Any
     best: BestMetric
     patience: PositiveInt | None

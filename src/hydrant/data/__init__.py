@@ -9,6 +9,7 @@ from hydrant.data.base import Reader as Reader
 from hydrant.data.base import Source as Source
 from hydrant.data.base import Stream as Stream
 from hydrant.data.base import StreamSpec as StreamSpec
+from hydrant.data.dataset import BatchSource as BatchSource
 from hydrant.data.dataset import dataset as dataset
 from hydrant.data.dataset import dataset_source as dataset_source
 from hydrant.data.dataset import tensors as tensors

@@ -170,6 +170,19 @@ def select(samples: Indices, indices: Indices) -> Indices:
     return np.asarray(samples)[chosen]
 
 
+def num_first(key: str, indices: Indices) -> int:
+    """Return n of the samples `range(n)`, of data of which only the first can be taken. `key` names them.
+
+    Raises:
+        ConfigError: other samples are asked for.
+    """
+    count = len(indices)
+    if not isinstance(indices, range) or indices != range(count):
+        message = "is a stream, of which only the first samples can be taken"
+        raise ConfigError(key, message, remedy="folds need data=dataset")
+    return count
+
+
 class Source(Protocol):
     """A map-style set of samples."""
 

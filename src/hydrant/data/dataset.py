@@ -1,4 +1,4 @@
-"""Data of your own: any map-style `torch.utils.data.Dataset`, or tensors in files.
+"""Data of your own: any map-style `torch.utils.data.Dataset`, tensors in files, or a function that makes batches.
 
 The sources of a data set, made from the config of each split. Tensors in files are read without code that they might
 hold.
@@ -9,7 +9,7 @@ The pixels of Pillow's images of every mode, as bytes: 16 bits are scaled by the
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,8 +19,10 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from hydrant.batch import Tensors
-from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization, check_same_classes
+from hydrant import seeding
+from hydrant.batch import Batch, Tensors, map_tensors
+from hydrant.data import base, workers
+from hydrant.data.base import DamagedSamples, Data, Reader, Source
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.errors import ConfigError, DataError, no_file, suggestion, typed_line
@@ -152,7 +154,7 @@ def dataset(
 
     named = {"data.val": val, "data.test": test, **{f"data.extra_val.{n}": x for n, x in extra_val.items()}}
     for name, items in named.items():
-        check_same_classes(name, _class_names(items), _class_names(train))
+        base.check_same_classes(name, _class_names(items), _class_names(train))
     reader = None if read is None else Reader(lambda files: source("read", read(files), has_targets=False))
     return Data(
         **make_parts(
@@ -342,6 +344,62 @@ def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:
     raise ConfigError("data", message, remedy=remedy)
 
 
+@dataclass(frozen=True)
+class BatchSource:
+    """Training batches that a function makes, one for each update and of any size, on one rank.
+
+    Random numbers that the function draws, from Python, NumPy or torch, are those of the seed and the update. So a run
+    resumes exactly.
+
+    Args:
+        make: returns the inputs and targets of the update after `num_updates` completed ones: `make(num_updates)`.
+        num_samples: of an epoch. Durations such as `10ep` count updates of `global_batch_size` samples.
+
+    >>> source = BatchSource(lambda num_updates: (torch.full((3,), num_updates), ()), num_samples=6)
+    >>> [batch.inputs.tolist() for batch in source.batches(base.ON_HOST, 3)]
+    [[0, 0, 0], [1, 1, 1]]
+    """
+
+    make: Callable[[int], Any]
+    num_samples: int
+    spec: base.StreamSpec = base.ON_HOST  # of this stream of the samples
+
+    def stream(self, spec: base.StreamSpec) -> BatchSource:
+        """Return the stream of the only rank.
+
+        Raises:
+            ConfigError: an update is divided among ranks or micro-batches.
+        """
+        if {*spec.batch_sizes.values} != {spec.micro_batch_size}:
+            message = "a BatchSource makes the batch of each update whole"
+            remedy = "train on one rank, with micro_batch_size=null and one global_batch_size"
+            raise ConfigError("data.train", message, remedy=remedy)
+        return replace(self, spec=spec)
+
+    def micro_batches(self, num_updates: int) -> list[Batch]:
+        """Return the batch of the update after `num_updates` completed ones, on the device of the run."""
+        name, device = f"the batch of update {num_updates + 1}", self.spec.device
+        with workers.preserve_rngs(), workers.reading(name, "its size"):
+            workers.seed_rngs(seeding.hash_of(self.spec.seed, seeding.SAMPLE, num_updates))
+            made = Batch(*as_pair(self.make(num_updates), None, name))
+        return [map_tensors(lambda tensor: base.to_device(tensor, device), made)]
+
+    def batches(self, spec: base.StreamSpec, batch_size: int) -> Iterator[Batch]:
+        """Yield the first batches, as they are made, until they hold `num_samples` samples."""
+        num_samples = num_updates = 0
+        while num_samples < self.num_samples:
+            [batch] = replace(self, spec=spec).micro_batches(num_updates)
+            num_samples, num_updates = num_samples + batch.num_samples, num_updates + 1
+            if num_updates % spec.world_size == spec.rank:
+                yield batch
+
+    def subset(self, indices: base.Indices) -> BatchSource:
+        return replace(self, num_samples=base.num_first("data.train", indices))
+
+    def close(self) -> None:
+        """Do nothing, because there are no workers."""
+
+
 def tensors(
     *,
     train: str,
@@ -371,7 +429,7 @@ def tensors(
     def source(name: str, file: str) -> InMemorySource:
         inputs, targets = _read(f"data.{name}", files.setdefault(name, Path(file)))
         is_image = isinstance(inputs, torch.Tensor) and inputs.ndim > 1 and (len(mean), len(std)) != (1, 1)
-        check_normalization(mean, std, inputs.shape[1] if is_image else 1)
+        base.check_normalization(mean, std, inputs.shape[1] if is_image else 1)
         return InMemorySource(inputs, targets, tuple(mean), tuple(std), rounds_doubles=True)
 
     return Data(

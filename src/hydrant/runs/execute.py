@@ -267,7 +267,7 @@ class Session:
         config, every = job.config, plan.clock.interval(job.config["keep_every"], "keep_every")
         self._checkpoints = CheckpointManager(
             RunFolder(job.folder).checkpoints,
-            Retention(config["keep_last"], config["keep_best"], every),
+            Retention(config["keep_last"], plan.num_best, every),
             self._reporter,
             in_background=config["save_async"],
             timeout_seconds=timeout_seconds(config),

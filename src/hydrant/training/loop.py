@@ -319,12 +319,13 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
             reports.follow_evaluation(trainer, row)
     ends = is_last or ends_early(trainer)
     trainer.enter("other")
-    saves = trainer.plan.intervals.save_every.is_on and (due.save or new_best is not None or ends)
+    is_best = new_best is not None and trainer.plan.num_best > 0
+    saves = trainer.plan.intervals.save_every.is_on and (due.save or is_best or ends)
     if saves or update.stop is not None:
         trainer.enter("checkpoint")
         reports.check_finite(trainer)
         with pace.paused():
-            trainer.save(trainer, new_best is not None)
+            trainer.save(trainer, is_best)
 
 
 def call_hooks(trainer: Trainer, event: str, num_updates: int, due: Due) -> None:

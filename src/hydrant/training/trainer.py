@@ -122,6 +122,11 @@ class Plan:
         return EarlyStopping(best["metric"], best["mode"], self.config["patience"], eval_every)
 
     @property
+    def num_best(self) -> int:
+        """How many checkpoints that were the best are kept: at least one for `test_at_end`."""
+        return max(self.config["keep_best"], self.config["test_at_end"])
+
+    @property
     def validation(self) -> tuple[str, ...]:
         """The names of the splits that are evaluated while the run trains."""
         return validation_splits(self.splits)

@@ -237,8 +237,9 @@ class _Case:
         if self.terms.is_study:
             return ""
         if self.seeds is not None:
-            seeds, how = two_digits(self.seeds), "a sweep of these alone, or hydrant study"
-            return f" If this lead is real, about {seeds} fresh seeds of each would show it: {how}."
+            is_mean = bool(self.leader.averaged_over)  # each seed is the mean over the settings of other keys
+            how = "the same sweep, with new seeds" if is_mean else "a sweep of these alone, or hydrant study"
+            return f" If this lead is real, about {two_digits(self.seeds)} fresh seeds of each would show it: {how}."
         if self.std is not None:
             return f" Even {statistics.MAX_SEEDS:,} seeds of each would hardly show which."
         few = " Of so few seeds, the noise is hardly known; more need a sweep of their own."

@@ -141,10 +141,7 @@ class IterableSource:
         Raises:
             ConfigError: other items are asked for, or more than there are.
         """
-        count, key = len(indices), self.key
-        if not isinstance(indices, range) or indices != range(count):
-            message = "is a stream, of which only the first samples can be taken"
-            raise ConfigError(key, message, remedy="folds need data=dataset")
+        key, count = self.key, base.num_first(self.key, indices)
         with workers.preserve_rngs():
             items = self._seeded(self._restarted(self.first_state), seed=0, start=0)
             first = list(itertools.islice(items, count))

@@ -159,7 +159,9 @@ class CheckpointFolder:
                 remove(damaged)
                 path.rename(damaged)
         self._link(LAST, folder_name(num_updates))
-        if best is not None:
+        if not self._keep.best:
+            remove(self._path / BEST)  # of a start that kept one
+        elif best is not None:
             if not self.mark_best(best):
                 log.warning("the best checkpoint so far, of update %d, is missing", best)
                 remove(self._path / BEST)  # it names the best one of another metric
@@ -207,7 +209,7 @@ class CheckpointFolder:
         paths = _checkpoints(self._path)
         best = self._path / Path(os.path.realpath(self._path / BEST)).name
         were_best = [path for path in paths if _was_best(path)]
-        kept = {best, *paths[-self._keep.last :], *were_best[-self._keep.best :]}
+        kept = {best, *paths[-self._keep.last :], *were_best[len(were_best) - self._keep.best :]}
         for path in paths:
             if path not in kept and not self._keep.every.due(_num_updates(path)):
                 path.rename(_temporary(path))  # atomic, so that a kill leaves no incomplete checkpoint

@@ -21,7 +21,7 @@ from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.metric_keys import unknown_mode
-from hydrant.data import Data, PositionedSource, Source, StreamSpec
+from hydrant.data import BatchSource, Data, PositionedSource, Source, StreamSpec
 from hydrant.data.base import ON_HOST, Mixing, digest_of_samples
 from hydrant.errors import ConfigError, DataError, first_line, log, suggestion, traced
 from hydrant.tasks.base import eval_mode, explain_unknown_class, kept_buffers
@@ -78,7 +78,7 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
     for limit in (num_samples, source.num_samples):
         batch: Batch | None = None
         for batch in source.subset(range(limit)).batches(ON_HOST, num_samples):
-            if batch.num_samples == num_samples:
+            if batch.num_samples == num_samples or isinstance(source, BatchSource):
                 return batch
         if batch is not None and not data.damaged.num_damaged:
             message = "data: a batch of %d samples has %d rows, by which its mean loss counts, unless a task of yours "

@@ -122,7 +122,7 @@ def test_a_hydra_app_of_the_user_keeps_working(workdir: Path) -> None:
         (["optimizer=sdg"], "optimizer", "did you mean 'sgd'"),
         (["seed=0,1"], "seed", "several values"),
         (["sweep=seeds"], "sweep", "makes several runs"),
-        (["data.input_shape=[2]"], "data.input_shape", "the samples have shape"),
+        (["data.input_shape=[2]"], "data.input_shape", "but the data have"),
         ("seed=1", "overrides", "needs a list"),
         ([1], "overrides", "needs a list of strings"),
     ],

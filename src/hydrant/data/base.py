@@ -329,28 +329,19 @@ def changed_statistics(before: Any, now: Any, place: str = "data") -> str:
     return ""
 
 
-def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:
-    """Return `data` if it has the shapes of the config, which the config of the model refers to.
-
-    Raises:
-        ConfigError: a shape differs.
-    """
-    if tuple(input_shape) != data.input_shape:
-        shape = list(data.input_shape or ())
-        message = f"{list(input_shape)} is configured, but the samples have shape {shape}"
-        raise ConfigError("data.input_shape", message, remedy="use that")
-    return check_num_classes(data, num_classes)
-
-
-def check_num_classes(data: Data, num_classes: int) -> Data:
-    """Return `data` if it has the classes of the config.
+def check_shapes(data: Data, input_shape: Sequence[int] | None, num_classes: int) -> Data:
+    """Return `data` if it has the shapes of the config, which the config of the model refers to; None: any shape.
 
     Raises:
         ConfigError: there are others.
     """
-    if num_classes != data.num_classes:
-        message = f"{num_classes} is configured, but the data have {data.num_classes} classes"
-        raise ConfigError("data.num_classes", message, remedy="use that")
+    shape = None if input_shape is None else [*input_shape]
+    given = {"input_shape": shape, "num_classes": num_classes}
+    actual = {"input_shape": shape and list(data.input_shape or ()), "num_classes": data.num_classes}
+    for key in given:
+        if given[key] != actual[key]:
+            message = f"{given[key]} is configured, but the data have {actual[key]}"
+            raise ConfigError(f"data.{key}", message, remedy="use that")
     return data
 
 

@@ -154,7 +154,7 @@ def test_a_data_set_that_streams_is_refused(tmp_path: Path) -> None:
         ({"val": "test[:80%]"}, "data.val: .* Unknown split .test.. Should be one of .*'validation'"),
         ({"target": "lable"}, "data.target: there is no column 'lable'; did you mean 'label'"),
         ({"inputs": ["ids", "x"]}, "data.inputs: there is no column 'x'"),
-        ({"num_classes": 4}, "data.num_classes: 4 is configured, but the data have 3 classes"),
+        ({"num_classes": 4}, "data.num_classes: 4 is configured, but the data have 3"),
         ({"path": "pandas"}, "data.path: 'pandas' reads pickles"),
     ],
 )

@@ -455,7 +455,7 @@ def hugging_face(
         damaged=damaged,
         class_names=names,
     )
-    return data if names is None or num_classes is None else base.check_num_classes(data, num_classes)
+    return data if names is None or num_classes is None else base.check_shapes(data, None, num_classes)
 
 
 def _rows_of(items: Any, inputs: str | Sequence[str] | None, target: str | None) -> _Rows:

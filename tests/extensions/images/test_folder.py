@@ -188,7 +188,7 @@ MISTAKES: list[tuple[Callable[[Path], None], dict[str, Any], str]] = [
     (no_classes, {}, "data.train_dir: .*Found no class folder"),
     (empty_a_class, {}, "data.train_dir: .*train: Found no valid file for the classes bee"),
     (nothing, {"num_classes": 5}, "data.num_classes: 5 is configured, but the data have 3"),
-    (nothing, {"input_shape": (1, 16, 16)}, r"data.input_shape: \[1, 16, 16\] .* shape \[3, 16, 16\]"),
+    (nothing, {"input_shape": (1, 16, 16)}, r"data.input_shape: \[1, 16, 16\] .* \[3, 16, 16\]"),
     (nothing, {"augment": replace(AUGMENT, auto_augment="magic")}, "data.augment: timm rejects .*'magic'"),
     (
         nothing,

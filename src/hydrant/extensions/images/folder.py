@@ -11,14 +11,12 @@ import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from hydrant.data import base
 from hydrant.data.dataset import make_parts, to_bytes
@@ -129,7 +127,7 @@ class _File:
         pixels = np.ascontiguousarray(self.decode(region, region.reduction(size)))
         # This order of operations gives channels_last strides, which torch resizes fastest.
         images = torch.from_numpy(pixels[np.newaxis].transpose(0, 3, 1, 2))
-        return interpolate(images, size, mode=interpolation, antialias=True)[0]
+        return torch.nn.functional.interpolate(images, size, mode=interpolation, antialias=True)[0]
 
 
 @dataclass(frozen=True)
@@ -226,21 +224,16 @@ def _by_simplejpeg(content: bytes) -> _File:
         return _by_pillow(content)
     if color_space in ("CMYK", "YCCK"):
         return _by_pillow(content)
-    size = int(height), int(width)
-    return _File(*size, partial(_with_simplejpeg, content, size))
 
+    def decode(region: _Region, reduction: int) -> np.ndarray:
+        least = {"min_height": -(-height // reduction), "min_width": -(-width // reduction)}
+        try:
+            pixels = simplejpeg.decode_jpeg(content, **least, min_factor=reduction)
+        except ValueError:  # Pillow also reads files with errors that can be ignored
+            return _by_pillow(content).decode(region, reduction)
+        return pixels[region.reduced(reduction)]
 
-def _with_simplejpeg(content: bytes, size: tuple[int, int], region: _Region, reduction: int) -> np.ndarray:
-    """Return the same pixels as Pillow, which also reads files with errors that can be ignored."""
-    import simplejpeg
-
-    rows, columns = region.reduced(reduction)
-    height, width = (-(-edge // reduction) for edge in size)
-    try:
-        pixels = simplejpeg.decode_jpeg(content, min_height=height, min_width=width, min_factor=reduction)
-    except ValueError:
-        return _by_pillow(content).decode(region, reduction)
-    return pixels[rows, columns]
+    return _File(int(height), int(width), decode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +303,7 @@ def image_folder(
 
     shape = tuple(input_shape)
     reader = decoder_of(decoder, interpolation)
-    _, classes = train = _scan(Path(root), train_dir, "data.train_dir", reader, may_lack_images=False)
+    _, classes = train = _scan(Path(root, train_dir), "data.train_dir", reader)
     mean, std = tuple(mean), tuple(std)
     common: dict[str, Any] = {"input_size": shape, "interpolation": interpolation, "mean": mean, "std": std}
     resize = _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
@@ -326,11 +319,8 @@ def image_folder(
 
     def source(name: str, folder: str) -> LoaderSource:
         key = f"data.{name}" if name.startswith("extra_val.") else f"data.{name}_dir"
-        is_train = name == "train"
-        images, its_classes = (
-            train if is_train else _scan(Path(root), folder, key, reader, may_lack_images=True)
-        )
-        base.check_same_classes(str(Path(root, folder)), its_classes, classes)
+        images, its_classes = train if name == "train" else _scan(Path(root, folder), key, reader)
+        base.check_same_classes(str(images.folder), its_classes, classes)
         return of_images(images)
 
     def of_files(files: Sequence[Path]) -> LoaderSource:
@@ -367,24 +357,19 @@ class _Images:
         return str(self.folder / os.fsdecode(self.paths[index]))  # an absolute path stays as it is
 
 
-def _scan(
-    root: Path, split_dir: str, key: str, decoder: Decoder, *, may_lack_images: bool
-) -> tuple[_Images, tuple[str, ...]]:
-    """Return the images of a split and its classes. `may_lack_images`: the folder of a class may be empty.
+def _scan(folder: Path, key: str, decoder: Decoder) -> tuple[_Images, tuple[str, ...]]:
+    """Return the images of a split and its classes. To train, each class needs one.
 
     Hidden files and folders, such as `.ipynb_checkpoints`, and files with other endings than images are left out.
     """
     from torchvision.datasets.folder import is_image_file
 
-    folder = root / split_dir
-    if not folder.is_dir():
-        raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
-    classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    classes = _classes_in(folder, key)
     paths = [path[len(str(folder)) + 1 :] for path in visible_files(folder, is_image_file)]
     paths = [path for path in paths if os.sep in path]
     paths.sort(key=lambda path: (path.partition(os.sep)[0], *os.path.split(path)))  # as torchvision does
     names = [path.partition(os.sep)[0] for path in paths]
-    empty = [] if may_lack_images else sorted({*classes} - {*names})
+    empty = sorted({*classes} - {*names}) if key == "data.train_dir" else []
     if empty or not classes:
         missing = f"valid file for the classes {', '.join(empty)}" if classes else "class folder"
         raise ConfigError(key, f"{folder}: Found no {missing}")
@@ -400,14 +385,17 @@ def _timm_transform(**options: Any) -> Transform:
     return transform
 
 
+def _classes_in(folder: Path, key: str) -> list[str]:
+    """Return the names of the folders in a folder that are not hidden."""
+    if not folder.is_dir():
+        raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+
+
 def class_folders(path: str, *, _parent_: Any = None) -> int:
     """Return the number of classes of an image folder: its subfolders that are not hidden.
 
     Raises:
         ConfigError: The folder does not exist.
     """
-    folder = Path(path)
-    if not folder.is_dir():
-        message = f"{folder} is not a folder"
-        raise ConfigError("data.root", message, remedy="it should hold one folder of images per class")
-    return sum(entry.is_dir() and not entry.name.startswith(".") for entry in folder.iterdir())
+    return len(_classes_in(Path(path), "data.root"))

@@ -39,9 +39,11 @@ def library_optimizer(
     require_extra("optimizers", ["pytorch_optimizer"], "optimizer", "an optimizer of pytorch_optimizer")
     import pytorch_optimizer
 
-    if reason := _table()["left_out"].get(name):
-        raise ConfigError("optimizer.name", f"{name} of pytorch_optimizer is left out: {reason}")
-    check_known("optimizer.name", "optimizer of pytorch_optimizer", name, _names())
+    left_out = _table()["left_out"]
+    if name in left_out:
+        raise ConfigError("optimizer.name", f"{name} of pytorch_optimizer is left out: {left_out[name]}")
+    names = [word for word in pytorch_optimizer.get_supported_optimizers() if word not in left_out]
+    check_known("optimizer.name", "optimizer of pytorch_optimizer", name, names)
     kind: Any = pytorch_optimizer.load_optimizer(name)
     if weight_decay is not None:
         arguments = {"weight_decay": weight_decay, **arguments}
@@ -59,11 +61,3 @@ def _check_one_rate(optimizer: Optimizer, *_: Any) -> None:
     if len(rates) > 1:
         needed = f"{type(optimizer).__name__} has one lr for all parameter groups"
         raise ConfigError("param_groups", f"{needed}, not {rates[0]:g} and {rates[-1]:g}")
-
-
-def _names() -> list[str]:
-    """Return the names of the optimizers of pytorch_optimizer, without those that are left out."""
-    import pytorch_optimizer
-
-    supported = pytorch_optimizer.get_supported_optimizers()
-    return [name for name in supported if name not in _table()["left_out"]]

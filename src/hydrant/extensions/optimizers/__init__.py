@@ -218,37 +218,14 @@ class NorMuon(Optimizer):
 
     Args:
         params: groups of matrices, or matrices.
-        lr: learning rate.
-        weight_decay: decoupled weight decay.
-        momentum: decay of `M`.
-        beta2: decay of `v`.
-        nesterov: orthogonalise `(1 - momentum) * gradient + momentum * M` instead of `M`.
-        ns_steps: iterations of the orthogonalisation.
-        ns_coefficients: a name in `COEFFICIENTS`.
-
-    Raises:
-        ConfigError: the coefficients are unknown.
+        fields: those of `NorMuonWithAdamW` without those of AdamW.
     """
 
-    def __init__(
-        self,
-        params: Any,
-        *,
-        lr: float,
-        weight_decay: float,
-        momentum: float,
-        beta2: float,
-        nesterov: bool,
-        ns_steps: int,
-        ns_coefficients: str,
-    ) -> None:
-        check_known("optimizer.ns_coefficients", "coefficients", ns_coefficients, COEFFICIENTS)
+    def __init__(self, params: Any, **fields: Any) -> None:
         from timm.optim.muon import zeropower_via_newtonschulz
 
         self._orthogonalize: Callable[..., Tensor] = zeropower_via_newtonschulz
-        fields = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "beta2": beta2}
-        how = {"nesterov": nesterov, "ns_steps": ns_steps, "ns_coefficients": ns_coefficients}
-        super().__init__(params, {**fields, **how})
+        super().__init__(params, fields)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -283,7 +260,19 @@ class NorMuon(Optimizer):
 
 
 class NorMuonWithAdamW(MatricesWithAdamW):
-    """Updates matrices with NorMuon and all other parameters with AdamW; arguments as of these two."""
+    """Updates matrices with NorMuon and all other parameters with AdamW.
+
+    Args:
+        params: parameters or parameter groups.
+        lr, weight_decay: learning rate and decoupled weight decay of both.
+        momentum: decay of `M`.
+        beta2: decay of `v`.
+        nesterov: orthogonalise `(1 - momentum) * gradient + momentum * M` instead of `M`.
+        ns_steps: iterations of the orthogonalisation.
+        ns_coefficients: a name in `COEFFICIENTS`.
+        dtype: of the products that orthogonalise.
+        betas, eps, fused: arguments of AdamW.
+    """
 
     def __init__(
         self,
@@ -295,7 +284,7 @@ class NorMuonWithAdamW(MatricesWithAdamW):
         beta2: float,
         nesterov: bool,
         ns_steps: int,
-        ns_coefficients: str,
+        ns_coefficients: Literal["original", "polar_express"],
         dtype: ProductFormat,
         betas: tuple[float, float],
         eps: float,

@@ -52,11 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.out is not None:
         predictions.format_of(options.out)  # before the run is opened, which takes a while
     saved = open_run(words[0], overrides, weights=options.weights)
-    samples = predictions.find_inputs(saved.plan, inputs)
-    if samples.has_targets:
-        saved.check_classes()
-    batch_size = options.batch_size or saved.plan.config["eval_batch_size"]
-    prediction = predictions.Prediction(saved, samples, batch_size, options.probabilities)
+    samples = predictions.find_inputs(saved, inputs)
+    prediction = predictions.Prediction(saved, samples, options.batch_size, options.probabilities)
     if options.out is None and wants_json():
         columns, rows = predictions.predictions_of(prediction)
         answer({"checkpoint": relative(saved.checkpoint), "columns": columns, "rows": rows})

@@ -68,17 +68,19 @@ class Inputs:
         return number if self.file_of is None else self.file_of(number)
 
 
-def find_inputs(plan: Plan, words: Sequence[str]) -> Inputs:
+def find_inputs(saved: SavedRun, words: Sequence[str]) -> Inputs:
     """Return the samples that the words name: one split or tensor file, or files and folders.
 
     Raises:
-        ConfigError: there is no such split or file, or the data of the run cannot read it.
+        ConfigError: there is no such split or file, the data of the run cannot read it, or a split has other classes
+            than the run learned.
         DataError: a file is damaged.
     """
+    plan = saved.plan
     if len(words) == 1 and words[0] in plan.splits:
         if Path(words[0]).exists():
             notice(f"{words[0]} is the split of the data; write ./{words[0]} for the path of this name")
-        source = plan.splits[words[0]].source
+        source = saved.split(words[0], KEY).source
         file_of = source.name_of if isinstance(source, LoaderSource) and source.names_are_files else None
         return Inputs(source, f"the split {words[0]}", file_of, has_targets=True)
     for word in words:
@@ -265,13 +267,13 @@ class Prediction:
     Args:
         saved: the run.
         inputs: the samples.
-        batch_size: how many are predicted at once.
+        batch_size: how many are predicted at once; None: `eval_batch_size` of the run.
         probabilities: whether tables show the probability of each class.
     """
 
     saved: SavedRun
     inputs: Inputs
-    batch_size: int
+    batch_size: int | None
     probabilities: bool
 
     def batches(self) -> Iterator[Arrays]:
@@ -281,9 +283,9 @@ class Prediction:
             DataError: no sample can be read.
         """
         plan, source, convert = self.saved.plan, self.inputs.source, self.saved.plan.data.in_target_units
-        is_empty = True
+        is_empty, batch_size = True, self.batch_size or plan.config["eval_batch_size"]
         with self.saved.on_device() as task:
-            for arrays in predict(task, source, plan.spec, self.batch_size, plan.precision):
+            for arrays in predict(task, source, plan.spec, batch_size, plan.precision):
                 if not self.inputs.has_targets:
                     arrays.pop(TARGET, None)
                 if convert is not None:
@@ -472,10 +474,7 @@ def collect(saved: SavedRun, inputs: Any, batch_size: int | None, *, probabiliti
     """
     check_value("batch_size", PositiveInt | None, batch_size)
     samples = _inputs(saved, inputs)
-    if samples.has_targets:
-        saved.check_classes()
-    size = batch_size or saved.plan.config["eval_batch_size"]
-    batches = list(Prediction(saved, samples, size, probabilities).batches())
+    batches = list(Prediction(saved, samples, batch_size, probabilities).batches())
     arrays: Arrays = {name: np.concatenate([part[name] for part in batches]) for name in batches[0]}
     numbers = arrays.pop(NUMBERS)
     names = [samples.name_of(n) for n in numbers.tolist()]
@@ -486,7 +485,7 @@ def collect(saved: SavedRun, inputs: Any, batch_size: int | None, *, probabiliti
 def _inputs(saved: SavedRun, inputs: Any) -> Inputs:
     words = [inputs] if isinstance(inputs, str | Path) else inputs
     if isinstance(words, Sequence) and words and all(isinstance(word, str | Path) for word in words):
-        return find_inputs(saved.plan, [str(word) for word in cast("Sequence[Any]", words)])
+        return find_inputs(saved, [str(word) for word in cast("Sequence[Any]", words)])
     return of_tensors(saved.plan, _as_tensors(inputs))
 
 

@@ -327,12 +327,12 @@ class Rehearsal:
             ConfigError: the task carries what is not divided as the batch is, or has no losses in training.
         """
         outcome = self.precision.around(lambda task, batch: task.forward(batch))(self.task, batch)
-        wrong = [t.shape for t in tensors_of(outcome.carried) if t.shape[:1] != (batch.num_samples,)]
-        faults = [f"carries a tensor of shape {[*shape]} from {batch.num_samples} samples" for shape in wrong]
-        remedy = "carry tensors (B, ...), with the samples first" if wrong else "return an Outcome with one"
-        faults += ["returns no losses in training"] * (self.task.training and not outcome.losses)
-        if faults:
-            raise ConfigError("task", faults[0], remedy=remedy)
+        if self.task.training and not outcome.losses:
+            raise ConfigError("task", "returns no losses in training", remedy="return an Outcome with one")
+        for shape in (tensor.shape for tensor in tensors_of(outcome.carried)):
+            if shape[:1] != (batch.num_samples,):
+                message = f"carries a tensor of shape {[*shape]} from {batch.num_samples} samples"
+                raise ConfigError("task", message, remedy="carry tensors (B, ...), with the samples first")
         return outcome
 
     def outcome(self, batch: Batch) -> Outcome:

@@ -379,7 +379,7 @@ class BatchSource:
     def micro_batches(self, num_updates: int) -> list[Batch]:
         """Return the batch of the update after `num_updates` completed ones, on the device of the run."""
         name, device = f"the batch of update {num_updates + 1}", self.spec.device
-        with workers.preserve_rngs(), workers.reading(name, "its size"):
+        with workers.reading(name, "its size"):
             workers.seed_rngs(seeding.hash_of(self.spec.seed, seeding.SAMPLE, num_updates))
             made = Batch(*as_pair(self.make(num_updates), None, name))
         return [map_tensors(lambda tensor: base.to_device(tensor, device), made)]
@@ -388,7 +388,8 @@ class BatchSource:
         """Yield the first batches, as they are made, until they hold `num_samples` samples."""
         num_samples = num_updates = 0
         while num_samples < self.num_samples:
-            [batch] = replace(self, spec=spec).micro_batches(num_updates)
+            with workers.preserve_rngs():
+                [batch] = replace(self, spec=spec).micro_batches(num_updates)
             num_samples, num_updates = num_samples + batch.num_samples, num_updates + 1
             if num_updates % spec.world_size == spec.rank:
                 yield batch

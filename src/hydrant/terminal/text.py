@@ -51,7 +51,7 @@ def format_metric(value: float, sign: str = "", beside: Iterable[float | None] =
         return f"{value:{sign}.{digits}g}"
     power = math.floor(math.log10(abs(value))) if value else 0
     decimals = max(min(7 - power, 4), digits - 1 - power if digits > 4 else 0, 0)
-    return f"{value:{sign}.{decimals}f}"
+    return f"{value + 0.0:{sign}.{decimals}f}"  # without the sign of -0.0
 
 
 def number(value: Any, digits: int = 4, sign: str = "") -> str:

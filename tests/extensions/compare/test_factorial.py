@@ -97,9 +97,9 @@ def test_the_first_sentence_and_a_line_for_each_key_are_in_every_output(
     comparison = comparing(sweep)
     sentence = comparison.verdict.sentence
     assert sentence == (
-        "Decided: adamw is better than sgd by 0.065 in val/accuracy on average, 0.079 with wsd and 0.05 with cosine (5 "
-        "paired seeds, p < 0.001, corrected for 6 comparisons). The lead depends on scheduler; --by "
-        "optimizer,scheduler compares their settings. Decided too: scheduler. Undecided: precision."
+        "Decided: averaged over precision and scheduler, adamw is better than sgd by 0.065 in val/accuracy: 0.079 with "
+        "wsd and 0.05 with cosine (5 paired seeds, p < 0.001, corrected for 6 comparisons). The lead depends on "
+        "scheduler; --by optimizer,scheduler compares their settings. Decided too: scheduler. Undecided: precision."
     )
     lines = to_text(comparison, None).splitlines()
     assert lines[0] == sentence
@@ -223,10 +223,11 @@ def crossed(noise: np.random.Generator, leads: tuple[float, float]) -> Array:
          "Decided: the lead of optimizer=optimizer1 over optimizer=optimizer0 in val/accuracy depends on scheduler: it "
          "is 0.31 with scheduler=scheduler0 and -0.098 with"),
         ((0.3, 0.2), "max",
-         "Decided: optimizer=optimizer0 is better than optimizer=optimizer1 by 0.26 in val/accuracy on average, 0.31 "
-         "with scheduler=scheduler0 and 0.2 with scheduler=scheduler1 (5 paired seeds, p < 0.001, corrected for 3 "
+         "Decided: averaged over scheduler, optimizer=optimizer0 is better than optimizer=optimizer1 by 0.26 in "
+         "val/accuracy: 0.31 with scheduler=scheduler0 and 0.2 with scheduler=scheduler1 (5 paired seeds, p < 0.001, corrected for 3 "
          "comparisons). The lead depends on scheduler; --by optimizer,scheduler compares their settings."),
-        ((0.0, 0.0), "max", "Undecided: scheduler=scheduler1 leads scheduler=scheduler0 by 0.0047 in val/accuracy "),
+        ((0.0, 0.0), "max",
+         "Undecided: averaged over optimizer, scheduler=scheduler1 leads scheduler=scheduler0 by 0.0047 in "),
     ],
 )  # fmt: skip
 def test_the_first_sentence_names_no_best_value_that_depends_on_another_key(
@@ -260,8 +261,8 @@ def test_all_numbers_of_the_first_sentence_are_of_the_seeds_that_p_is_of() -> No
     assert sentences == [
         "Decided: the lead of optimizer=optimizer0 over optimizer=optimizer1 in val/accuracy depends on scheduler: it "
         "is 0.2 with scheduler=scheduler0 and -0.0006 with scheduler=scheduler1 (4 paired seeds, p < 0.001",
-        "Decided: optimizer=optimizer0 is better than optimizer=optimizer1 by 0.15 in val/accuracy on average, 0.2 "
-        "with scheduler=scheduler0 and 0.099 with scheduler=scheduler1 (4 paired seeds, p < 0.001",
+        "Decided: averaged over scheduler, optimizer=optimizer0 is better than optimizer=optimizer1 by 0.15 in "
+        "val/accuracy: 0.2 with scheduler=scheduler0 and 0.099 with scheduler=scheduler1 (4 paired seeds, p < 0.001",
     ]
 
 

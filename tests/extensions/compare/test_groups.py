@@ -80,6 +80,22 @@ def test_a_metric_whose_name_says_nothing_needs_a_mode(tmp_path: Path, comparing
         assert winner.name == f"optimizer.lr={lr}"
 
 
+def test_averages_are_compared_with_the_weights_of_runs_without_them(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    for seed, result in enumerate((0.8, 0.82, 0.81)):
+        write_run(tmp_path / f"none-{seed}", {"averaging": "none", "seed": seed}, result)
+        rows = (
+            write_run(tmp_path / f"ema-{seed}", {"averaging": "ema", "seed": seed}, result) / "metrics.jsonl"
+        )
+        average = f'"val_ema/accuracy": {result + 0.05 + seed / 1000}, "val/accuracy": '
+        rows.write_text(rows.read_text().replace('"val/accuracy": ', average))
+    start = (
+        "Decided: averaging=ema is better than averaging=none by 0.051 in val_ema/accuracy (3 paired seeds, "
+    )
+    assert comparing(tmp_path).verdict.sentence.startswith(start)
+
+
 def test_a_baseline_may_write_a_number_differently(tmp_path: Path, comparing: Compare) -> None:
     for lr in (0.001, 0.01):
         write_run(tmp_path / f"{lr}", {"optimizer.lr": lr}, 0.9 + lr)

@@ -12,7 +12,7 @@ from hydrant.config.flat import flatten, group_choices
 from hydrant.config.metric_keys import Target, parse_target
 from hydrant.errors import ConfigError, RecordError, near_folders
 from hydrant.extensions.compare import SERVICES
-from hydrant.extensions.compare.run import Run, as_text, flat_with_added_keys, is_data_key
+from hydrant.extensions.compare.run import Run, as_text, flat_with_added_keys, is_data_key, with_averages
 from hydrant.files.plain_values import Positive, check_value, hints_of
 from hydrant.installation import entry_points
 from hydrant.runs import folder as run_folder
@@ -172,7 +172,7 @@ def _read(words: Sequence[str], by: Sequence[str] | None, tell: Callable[[str], 
     if not runs:
         remedy = "give run folders, which hold config.yaml"
         raise ConfigError("RUNS", f"no runs found in {', '.join(words)}", remedy=remedy)
-    return _without_copies(list(runs.values()))
+    return with_averages(_without_copies(list(runs.values())))
 
 
 def _read_word(word: str, by: Sequence[str] | None, tell: Callable[[str], None]) -> Sequence[Run]:

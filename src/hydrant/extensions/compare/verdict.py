@@ -129,7 +129,9 @@ class _Case:
         self.lead = corrected_lead(rival, leader, terms.metric, self.num_counted)
         self.names = short_name(leader), short_name(rival)
         self.size = two_digits(abs(one.mean - two.mean if versus.mean is None else versus.mean))
-        self.start = f"{self.names[0]} leads {self.names[1]} by {self.size} in {terms.metric.name}"
+        keys = " and ".join(leader.averaged_over)  # each seed is a mean over their settings
+        self.mean = f"averaged over {keys}, " if keys else ""
+        self.start = f"{self.mean}{self.names[0]} leads {self.names[1]} by {self.size} in {terms.metric.name}"
         # The results behind the lead: `5 paired seeds`, or `4 and 3 unpaired seeds`.
         unpaired = f"{one.num} and {two.num} unpaired {terms.repetitions}"
         self.over = _pairs(versus.num_pairs, "paired", terms) if versus.num_pairs else unpaired
@@ -146,7 +148,8 @@ class _Case:
             return Verdict("undecided", f"{self.undecided}{_looks(self.terms)}", None, *rest, self.seeds)
         evidence = f"{self.over}, {_p_text(self.versus.p_holm, self.num_counted)}"
         also = f"; also better than {self.beaten}" if self.beaten else ""
-        lead = f"{self.names[0]} is better than {self.names[1]} by {self.size} in {self.terms.metric.name}"
+        names = f"{self.mean}{self.names[0]} is better than {self.names[1]}"
+        lead = f"{names} by {self.size} in {self.terms.metric.name}"
         sentence = f"Decided: {lead}{self._on_average(interacting)} ({evidence}){also}{_silent(groups)}."
         return Verdict("decided", f"{sentence}{_looks(self.terms)}", self.leader.name, *rest)
 
@@ -173,7 +176,7 @@ class _Case:
             cells = group_runs(runs, [*one.labels, other], [*one.averaged_over, *REPETITIONS], metric)
             leads = _leads(*(_row(cells, *label) for g in (one, two) for label in g.labels.items()))
             texts += [_cases(leads, other, metric, {*config_groups(runs)})] * (len(leads) > 1)
-        return f" on average, {'; '.join(texts)}" if texts else ""
+        return f": {'; '.join(texts)}" if texts else ""
 
     @property
     def undecided(self) -> str:
@@ -237,8 +240,9 @@ class _Case:
         if self.terms.is_study:
             return ""
         if self.seeds is not None:
-            is_mean = bool(self.leader.averaged_over)  # each seed is the mean over the settings of other keys
-            how = "the same sweep, with new seeds" if is_mean else "a sweep of these alone, or hydrant study"
+            how = (
+                "the same sweep, with new seeds" if self.mean else "a sweep of these alone, or hydrant study"
+            )
             return f" If this lead is real, about {two_digits(self.seeds)} fresh seeds of each would show it: {how}."
         if self.std is not None:
             return f" Even {statistics.MAX_SEEDS:,} seeds of each would hardly show which."

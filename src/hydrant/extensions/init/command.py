@@ -220,7 +220,17 @@ def _option(part: Any) -> tuple[str, str] | None:
     }[group]
     about = inspect.cleandoc(part.__doc__ or name).partition("\n")[0]
     left_out = [f"# {key}: {_LEFT_OUT}\n" for key in values if key not in kept]
-    return group, f"# {about}\n{yaml.safe_dump(content, sort_keys=False)}{''.join(left_out)}"
+    return (
+        group,
+        f"# {about}\n{yaml.safe_dump(content, sort_keys=False)}{''.join(left_out)}{_HINTS.get(group, '')}",
+    )
+
+
+_HINTS = {
+    "data": "# in_memory: true reads each item once and holds it, so that a sweep can be stacked\n",
+    "task": "# classification instead of supervised also measures the accuracy of classes\n",
+}
+"""Comments below an option."""
 
 
 def _remarks(own: Mapping[Path, str]) -> list[str]:

@@ -210,9 +210,8 @@ def test_help_fits_into_the_terminal(
     assert cli.main([*command.split(), "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     long = [line for line in lines if len(line) > min(int(columns), 110)]
-    assert [
-        line for line in long if len(line.split()) > 2 or columns != "40"
-    ] == []  # one word may be longer than 40
+    # One word may be longer than 40.
+    assert [line for line in long if len(line.split()) > 2 or columns != "40"] == []
 
 
 @pytest.mark.parametrize("command", each(name for name in commands() if name != "train"))

@@ -196,8 +196,7 @@ def _noticing_signals(notice: Callable[[int], None]) -> Generator[None]:
             while number := signals.read(1):
                 notice(number[0])
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
+    threading.Thread(target=watch, daemon=True).start()
     previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     _wakeup_descriptors.append(writer)
     try:

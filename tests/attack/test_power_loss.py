@@ -88,9 +88,8 @@ def test_a_power_failure_loses_nothing_that_was_reported(mode: str, trials: Tria
     disk, findings = workdir / "disk", list[str]()
     disk.mkdir()
     recorded = workdir / "operations"
-    assert (
-        wait_for_fork(fork(partial(record, disk, mode, recorded))) == 0
-    )  # a recorder observes until its end
+    # A recorder observes until its end.
+    assert wait_for_fork(fork(partial(record, disk, mode, recorded))) == 0
     operations: list[Operation] = pickle.loads(recorded.read_bytes())
     rarity = 1 if trials.share == 1 else 2  # a start takes half a second
     for num, loss in enumerate(trials.of([*losses(operations)][::rarity])):

@@ -163,9 +163,8 @@ def variables(request: pytest.FixtureRequest) -> None:
     )
     patch.setattr("hydrant.commands.train.report", lambda _: 0)
     printed(request, *TINY, "+hydra.job.env_set.SET=1", "hydra.job.env_copy=[COPIED]")
-    assert [(each["SET"], each["COPIED"]) for each in seen] == [
-        ("1", "2")
-    ] * 2  # also before torch is imported
+    # Also before torch is imported.
+    assert [(each["SET"], each["COPIED"]) for each in seen] == [("1", "2")] * 2
     assert "SET" not in os.environ
     environment = in_sweep(
         request, lambda s: s._compose(["seed=0"], 0).environment, "+hydra.job.env_set.SET=1"

@@ -99,9 +99,8 @@ LONG = (
 
 def options() -> list[str]:
     files = conf_files("*/[!_]*.yaml").values()
-    paths = [
-        path for path in files if path.parent.name not in ("sweep", "wandb_sweep")
-    ]  # tests/sweeps/test_ready_grids.py runs the grids; wandb_sweep is not a config group
+    # tests/sweeps/test_ready_grids.py runs the grids; wandb_sweep is not a config group.
+    paths = [path for path in files if path.parent.name not in ("sweep", "wandb_sweep")]
     return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
 
 

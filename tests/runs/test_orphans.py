@@ -50,9 +50,8 @@ def test_a_launching_process_that_is_killed_early_leaves_no_secret(workdir: Path
         cwd=workdir,
         env={**os.environ, "TMPDIR": str(temporary)},
     )
-    wait_for(
-        lambda: bool(list(temporary.glob("hydrant-ranks-*/stderr-1.log"))), process
-    )  # it starts the ranks
+    # It starts the ranks.
+    wait_for(lambda: bool(list(temporary.glob("hydrant-ranks-*/stderr-1.log"))), process)
     ranks = list(descendants(process.pid))
     process.kill()
     process.wait()

@@ -113,9 +113,8 @@ def test_what_changes_no_weights_is_no_stretch(train: Train) -> None:
     assert config_of(folder)["test_at_end"] is True
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # a killed process closes nothing
+# A killed process closes nothing.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(("is_written", "again"), [(False, "new"), (False, "old"), (True, "new")])
 def test_a_kill_before_or_after_the_config_is_written_loses_no_stretch(
     is_written: bool, again: str, train: Train, monkeypatch: pytest.MonkeyPatch

@@ -19,9 +19,8 @@ def test_a_table_fits_its_terminal(tmp_path: Path, width: int, height: int) -> N
     assert max(map(len, lines)) <= width
     if len(lines) < len(runs):
         num_hidden = sum(map(int, re.findall(r"\d+", lines[-1])))
-        num_shown = sum(
-            not line.startswith("    ") for line in lines[2:-1]
-        )  # the others say why a run failed
+        # The others say why a run failed.
+        num_shown = sum(not line.startswith("    ") for line in lines[2:-1])
         assert num_hidden == len(runs) - num_shown or lines[-1].endswith("…")
     assert width < 40 or any("running elsewhere"[: width - 30] in line for line in lines)
 

@@ -33,9 +33,8 @@ def with_state(checkpoint: Path, state: Any) -> Path:
 def test_a_state_is_read(checkpoint: Path) -> None:
     state = {"num_updates": 10, "best": BEST, "num_skipped": 3, "micro_batch_size": 8, "is_pruned": True}
     assert saved_state(SavedCheckpoint(with_state(checkpoint, state))) == TrainState(**state)
-    assert saved_state(SavedCheckpoint(with_state(checkpoint, {"num_updates": 10}))) == TrainState(
-        10
-    )  # of an earlier version
+    # Of an earlier version.
+    assert saved_state(SavedCheckpoint(with_state(checkpoint, {"num_updates": 10}))) == TrainState(10)
 
 
 @pytest.mark.parametrize(

@@ -153,9 +153,8 @@ def test_every_evaluation_draws_the_same_noise(train: Train, capsys: pytest.Capt
 def test_the_gan_generates_digits_that_a_classifier_recognises(train: Train) -> None:
     folder = train(*LARGE_GAN, "tracker=tensorboard")
     plan: Any = prepare(check(compose([*LARGE_GAN])))
-    real, labels = read_samples(
-        plan.data, plan.data.train, plan.data.train.num_samples
-    )  # all of them, normalised
+    # All of them, normalised.
+    real, labels = read_samples(plan.data, plan.data.train, plan.data.train.num_samples)
     pixels = real.flatten(1).numpy()
     reader = KNeighborsClassifier(5).fit(pixels, labels.numpy())
     generator = plan.task.model["generator"]

@@ -37,9 +37,8 @@ OF_TORCH = {
     "Module._wrapped_call_impl": 4,  # the task, the model, and its two parts
     "cross_entropy": 1,
     "Tensor.backward": 1,
-    **dict.fromkeys(
-        ("no_grad.__init__", "no_grad.__enter__", "no_grad.__exit__"), 1
-    ),  # around the fused kernel
+    # Around the fused kernel.
+    **dict.fromkeys(("no_grad.__init__", "no_grad.__enter__", "no_grad.__exit__"), 1),
 }
 """Functions of torch that Hydrant calls, without those that they call, which differ from version to version."""
 

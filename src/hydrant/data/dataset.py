@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
 
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, map_tensors
@@ -252,7 +251,7 @@ def stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
     # torch makes no tensor of uint64, in which some libraries number classes
     inputs = (to_tensor(x).float() / 255 if is_picture(x) else x for x, _ in samples)
     targets = (int(y) if isinstance(y, np.unsignedinteger) else y for _, y in samples)
-    return tuple(default_collate(list(zip(inputs, targets, strict=True))))
+    return tuple(torch.utils.data.default_collate(list(zip(inputs, targets, strict=True))))
 
 
 _OF_16_BITS = ("PNG", "PPM")

@@ -182,9 +182,8 @@ def read_bytes(file: Path, remedy: str = "", limit: float = math.inf) -> bytes |
     """
     try:
         status = file.stat()
-        if (
-            not stat.S_ISREG(status.st_mode) or status.st_size > limit
-        ):  # opening a pipe would wait for its writer
+        # Opening a pipe would wait for its writer.
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
             reason = f"it has {status.st_size:,} bytes" if stat.S_ISREG(status.st_mode) else "it is no file"
             raise RecordError(f"{file} is damaged ({reason})", remedy=remedy)
         return file.read_bytes()

@@ -51,9 +51,8 @@ class Job:
     overrides: Sequence[str]  # as on the command line, without those of `hydra`
     sweep_folder: Path | None  # if the job belongs to a sweep
     trial: Trial | None = None  # if the job belongs to a search
-    listener: tuple[str, dict[str, Any]] | None = (
-        None  # a class by its path, and its arguments: listens to the run
-    )
+    # A class by its path, and its arguments: listens to the run.
+    listener: tuple[str, dict[str, Any]] | None = None
     call: str = ""  # the Python call that continues the run, if it is started from Python
 
     def to_json(self) -> dict[str, Any]:

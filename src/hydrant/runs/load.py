@@ -8,7 +8,6 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
@@ -102,9 +101,8 @@ def open_run(
     Weights(checkpoint, part).load(plan.task.model, "model")
     restore_outside_model(plan.task, content)
     num_updates, changed = saved_state(content).num_updates, ""
-    if (
-        identity.class_names is not None and "class_names" not in plan.config["data"]
-    ):  # else the config names them
+    # The config may name them.
+    if identity.class_names is not None and "class_names" not in plan.config["data"]:
         changed = identity.differences(plan.identity).get("class_names", "")
         plan.task.class_names = names = tuple(identity.class_names)
         plan = replace(plan, data=replace(plan.data, class_names=names))
@@ -124,7 +122,8 @@ def open_model(path: str, *, weights: str | None, allow_targets: Sequence[str] =
     check_passed(config, ("model",))
     import_targets(config)
     model = make_model(config)
-    if any(map(is_lazy, model.state_dict().values())):  # only a sample gives its layers their shapes
+    # Only a sample gives lazy layers their shapes.
+    if any(map(nn.parameter.is_lazy, model.state_dict().values())):
         return open_run(path, (), weights=weights, allow_targets=allow_targets).plan.task.model.eval()
     if not is_missing(config, "task"):
         model = instantiate(config, "task", model).model

@@ -440,9 +440,8 @@ def next_commands(job: Job, summary: Mapping[str, Any]) -> dict[str, str]:
     weights = "" if is_last and not is_averaged(best.get("metric", "")) else " --weights best"
     if run_folder.RunFolder(job.folder).newest_checkpoint is not None:
         lines["evaluate"] = f"hydrant evaluate {shlex.quote(folder)}{weights}"
-    if job.choices.get("debug") is None and "compare" in entry_points(
-        "hydrant.commands"
-    ):  # `debug` only tries a config
+    # `debug` only tries a config.
+    if job.choices.get("debug") is None and "compare" in entry_points("hydrant.commands"):
         lines["compare"] = f"hydrant compare {shlex.quote(parent)}"
     return lines
 

@@ -28,9 +28,8 @@ class RunIdentity:
     config: Mapping[str, Any] = field(default_factory=dict)  # choices, then flat keys: "optimizer.lr": 0.001
     notes: str = ""
     best: tuple[str, str] | None = None  # the metric of the best checkpoint, and max or min
-    history: Callable[[], Sequence[Mapping[str, float]]] = (
-        tuple  # reads the rows that a resumed run continues
-    )
+    # Reads the rows that a resumed run continues.
+    history: Callable[[], Sequence[Mapping[str, float]]] = tuple
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,8 @@ def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str
     measured = {f"optim/{name}": norm for name, norm in grad_norms.items()}
     means = [meter.read(measured) for meter in trainer.meters.values()]
     row = {k if "/" in k else f"train/{k}": v for turn in means for k, v in turn.items()}
-    if (
-        len(means) > 1 and row
-    ):  # a loss that several turns return counts once; without a turn of each there is no sum
+    # A loss that several turns return counts once; without a turn of each there is no sum.
+    if len(means) > 1 and row:
         losses = [row[f"train/{name}"] for name in trainer.losses] if all(means) else []
         del row["train/loss"]  # that of one turn
         row |= {"train/loss": sum(losses)} if losses else {}

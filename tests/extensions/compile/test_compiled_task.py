@@ -67,9 +67,8 @@ def test_one_graph_computes_the_same_as_eager(words: tuple[str, ...], tolerance:
     compiled = train(*VIT, *AOT, *words, "compile.evaluation=true", name="compiled")
     assert_close(eager, compiled, tolerance)
     content = report(compiled)
-    assert content["graphs"] == 2 + (
-        "compile.optimizer=true" in words
-    )  # training, evaluation, optimizer step
+    # Training, evaluation, optimizer step.
+    assert content["graphs"] == 2 + ("compile.optimizer=true" in words)
     assert content["graph_breaks"] == content["recompiles"] == []
     assert [incident["guard"] for incident in content["planned"]] == ["GLOBAL_STATE changed: grad_mode"]
     counts = {"graphs", "graph_breaks", "recompiles", "seconds", "cold_seconds"}

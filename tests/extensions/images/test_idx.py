@@ -56,9 +56,8 @@ def test_files_are_read_as_they_come_from_both_places(tmp_path: Path, folder: st
     assert contents(tmp_path) == before
     assert data.statistics == {"mean": list(data.train.mean), "std": list(data.train.std)}
     assert data.with_statistics is not None
-    learned = data.with_statistics(
-        {"mean": [0.1], "std": [0.2]}
-    )  # of a checkpoint, whatever the files hold now
+    # Of a checkpoint, whatever the files hold now.
+    learned = data.with_statistics({"mean": [0.1], "std": [0.2]})
     assert (learned.train.mean, learned.val.std, learned.statistics["mean"]) == ([0.1], [0.2], [0.1])
     given = build(tmp_path, "fashion_mnist", mean=[0.5], std=[0.5])
     assert (given.statistics, given.with_statistics) == ({}, None)

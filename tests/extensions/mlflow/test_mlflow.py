@@ -77,9 +77,8 @@ def test_what_is_logged_is_read_back(
     *finite, last = losses(identity, uri)
     assert finite == [(n, int((1e9 + n) * 1000), 1 / (1 + n)) for n in range(3)]
     assert last[0] == 3
-    assert (
-        math.isnan(last[2]) or last[2] == 0
-    )  # MLflow stores a NaN as 0 with a mark, and its client reads the 0
+    # MLflow stores a NaN as 0 with a mark, and its client reads the 0.
+    assert math.isnan(last[2]) or last[2] == 0
     expected = {"best/val/accuracy": 0.75, "best/num_updates": 2, "optim/betas_0": 0.9}
     assert run.data.metrics.items() >= expected.items()
     kept = [a.path for folder in ("pictures/schedule", "texts/samples", "tables/layers", "")

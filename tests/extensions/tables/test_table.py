@@ -247,9 +247,8 @@ def test_predictions_of_large_numbers_are_as_exact_as_their_deviation(tmp_path: 
 
 def test_other_values_in_a_constant_column_stay_small(tmp_path: Path) -> None:
     file, other = tmp_path / "train.csv", tmp_path / "val.csv"
-    file.write_text(
-        "x,price\n" + "".join(f"0.1,{n}.5\n" for n in range(30))
-    )  # the mean of 30 times 0.1 is not 0.1
+    # The mean of 30 times 0.1 is not 0.1.
+    file.write_text("x,price\n" + "".join(f"0.1,{n}.5\n" for n in range(30)))
     other.write_text("x,price\n0.2,1\n0.1,1\n")
     inputs, _ = samples(read(file, val=str(other)))
     torch.testing.assert_close(inputs, torch.tensor([[0.1], [0.0]]))

@@ -91,9 +91,8 @@ def efficient_backward(
 ) -> tuple[Tensor | None, ...]:
     """`aten::_scaled_dot_product_efficient_attention_backward`."""
     options = _Options(dropout_p, is_causal, scale, attn_bias)
-    if (
-        sums.size(1) > 1 and sums.stride(1) % 8
-    ):  # the check of the kernel; the forward pass may have kept none
+    # The check of the kernel; the forward pass may have kept none.
+    if sums.size(1) > 1 and sums.stride(1) % 8:
         raise RuntimeError("LSE is not correctly aligned (strideH)")
     sums = sums[..., : query.size(2)].contiguous()
     inputs = (query, key, value)

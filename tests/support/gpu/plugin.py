@@ -79,9 +79,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for data in results[group][item.nodeid]:
         report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
-        if isinstance(
-            report.longrepr, list
-        ):  # where a test is skipped, and why: a tuple that JSON has made a list
+        # Where a test is skipped, and why: a tuple that JSON has made a list.
+        if isinstance(report.longrepr, list):
             report.longrepr = tuple(report.longrepr)
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)

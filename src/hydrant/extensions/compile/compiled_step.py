@@ -259,9 +259,8 @@ class CompiledStep(OptimizerStep):
             super().__call__()
             return
         is_first, self._is_first = self._is_first, False
-        has_state = any(
-            group.get("momentum", 1) for group in self._optimizer.param_groups
-        )  # plain SGD has none
+        # Plain SGD has none.
+        has_state = any(group.get("momentum", 1) for group in self._optimizer.param_groups)
         if is_first or (not self._optimizer.state and has_state):
             super().__call__()
         else:

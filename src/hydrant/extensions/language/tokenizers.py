@@ -109,8 +109,7 @@ class TiktokenTokenizer:
     def __init__(self, encoding: Any) -> None:
         self._encoding = encoding
         size, separator = encoding.n_vocab, encoding.eot_token
-        special = encoding.special_tokens_set
-        without_text = {encoding.encode_single_token(text) for text in special}
+        without_text = {encoding.encode_single_token(text) for text in encoding.special_tokens_set}
         sizes = tuple(
             0 if token in without_text else len(_bytes_of(encoding, token)) for token in range(size)
         )

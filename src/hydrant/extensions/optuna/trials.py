@@ -187,9 +187,8 @@ def _distribution(key: str, override: Override) -> BaseDistribution:
             kind = IntDistribution if isinstance(values, range) else FloatDistribution
             return kind(low, high, step=abs(value.step))
         texts = list(dict.fromkeys(values))
-        if getattr(
-            value, "shuffle", False
-        ):  # Hydra has shuffled them; the order must be the same in each start
+        # Hydra has shuffled them; the order must be the same in each start.
+        if getattr(value, "shuffle", False):
             texts.sort()
         return CategoricalDistribution(texts)
     except ValueError as error:  # of Optuna: an end is wrong, or there is no value

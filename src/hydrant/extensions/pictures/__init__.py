@@ -123,9 +123,8 @@ def draw_sweep(folder: Path, runs: Sequence[RunFolder], mode: str) -> None:
     from hydrant.sweeps.results_table import differing_choices  # late, because single runs do not need it
 
     choices = differing_choices([run.choices for run in runs], REPETITIONS)
-    keys, *further = {
-        tuple(of_run): None for of_run in choices
-    }  # of settings with the same keys, the title has these
+    # If all settings have the same keys, the title has these.
+    keys, *further = {tuple(of_run): None for of_run in choices}
     labels = (" ".join(map("=".join, of_run.items()) if further else of_run.values()) for of_run in choices)
     results = [
         (best, run, label)

@@ -83,8 +83,7 @@ def draw_confusion(counts: Tensor, class_names: Sequence[str] | None, path: Path
             color = "white" if ratios[row, column] > 0.5 else "black"
             number = f"{int(counts[row, column]):,}"
             axes.text(column, row, number, ha="center", va="center", color=color, fontsize="small")
-    num_correct = int(counts.diagonal().sum())
-    title = f"{num_correct:,} of {int(counts.sum()):,} correct"
+    title = f"{int(counts.diagonal().sum()):,} of {int(counts.sum()):,} correct"
     axes.set(xlabel="predicted class", ylabel="true class", title=title)
     figure.colorbar(image, ax=axes, label="ratio of the true class", shrink=0.8)
     _save(figure, path)
@@ -129,9 +128,8 @@ def _panels(
     num_rows = -(-len(labels) // columns)
     most = max(map(len, labels)) if names_all else _MAX_LABELS
     named = [_colors_and_labels(of_panel, most) for of_panel in labels]
-    rows = [
-        [row for text in texts.values() for row in text.split("\n")] for _, texts in named
-    ]  # of the legends
+    # Of the legends.
+    rows = [[row for text in texts.values() for row in text.split("\n")] for _, texts in named]
     longest = max(len(row) for of_panel in rows for row in of_panel)
     is_beside = columns == 1 and longest > 0
     beside = 0.55 + 0.064 * longest if is_beside else 0.0  # inches for the legends
@@ -221,7 +219,6 @@ def draw_study(content: Mapping[str, Any], path: Path) -> None:
 
 
 if is_fork_server():
-    with contextlib.suppress(
-        Exception
-    ):  # such as wrong settings of matplotlib: the job that draws reports it
+    # With wrong settings of matplotlib, for example: the job that draws reports them.
+    with contextlib.suppress(Exception):
         draw_curves({"": {"": ((0, 1), (0.0, 1.0))}}, Path(os.devnull))

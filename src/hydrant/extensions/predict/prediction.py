@@ -89,8 +89,7 @@ def find_inputs(saved: SavedRun, words: Sequence[str]) -> Inputs:
             raise ConfigError(KEY, f"there is no file or folder {word}, nor such a split; splits: {splits}")
     if len(words) == 1 and Path(words[0]).suffix.lower() in TENSOR_FILES and _reader(plan).tensors:
         path = Path(words[0])
-        tensors = of_tensors(plan, read_inputs(path, KEY), str(path))
-        return replace(tensors, files=(path,))
+        return replace(of_tensors(plan, read_inputs(path, KEY), str(path)), files=(path,))
     return _of_files(_reader(plan), words, plan)
 
 

@@ -39,9 +39,8 @@ def phase_table(events: Iterable[FunctionEvent], num_updates: int) -> str:
     # from another one. User annotations appear on the device as well, where they are not kernels.
     starts = [span.time_range.start for span in spans]
     annotations = {event.name for event in events if event.is_user_annotation}
-    device = dict.fromkeys(
-        PHASES, 0.0
-    )  # microseconds of the kernels that a phase launched, whenever they ran
+    # Microseconds of the kernels that a phase launched, whenever they ran.
+    device = dict.fromkeys(PHASES, 0.0)
     for event in on_host:
         position = bisect.bisect_right(starts, event.time_range.start) - 1
         if position >= 0:

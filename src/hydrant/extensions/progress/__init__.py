@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 def in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook, which shows pictures and a bar; not plain IPython."""
     ipython: Any = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return hasattr(shell, "kernel")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def start(total: int, num_done: int, unit: str) -> Progress:

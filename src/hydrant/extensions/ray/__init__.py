@@ -76,9 +76,8 @@ class Ray(Executor):
 
 def _result(task: Any, unit: Unit) -> Ended:
     import ray
-    from ray.exceptions import RayError
 
     try:
         return ray.get(task)
-    except RayError as error:
+    except ray.exceptions.RayError as error:
         return unit.lost(f"Ray ended it: {first_line(error)}")

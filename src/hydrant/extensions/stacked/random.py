@@ -299,9 +299,8 @@ class StackedDropouts:
         self._examples, self._programs = distinct([id(draws) for _, draws in sources])
         self._in_turn = SourceBySource([sources[place] for place in self._examples], device)
         self._first_seeds = dict[int, Tensor]()  # of update 0, by micro-step
-        self._windows = dict[
-            int, tuple[range, list[Tensor]]
-        ]()  # by micro-step: (updates, sources, values) each
+        # By micro-step: (updates, sources, values) each.
+        self._windows = dict[int, tuple[range, list[Tensor]]]()
         self._counters, self._sizes = self._count(widths)
         self._limits, self._scales = self._measure()
         self._bytes_of_source = _BYTES_OF_COUNTER * sum(self._sizes)

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
 
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, whole_batch, with_tensors
@@ -71,8 +70,7 @@ def stream(
             number = len(items) if hasattr(items, "__len__") else getattr(items, "num_samples", None)
         if number is None:
             message = f"{key} is a {type(items).__name__} without a length"
-            remedy = "give the number of its samples"
-            raise ConfigError(number_key(key), message, remedy=remedy)
+            raise ConfigError(number_key(key), message, remedy="give the number of its samples")
         if callable(items) and not hasattr(items, "__iter__"):
             return FunctionSource(items, number, target, key)
         return IterableSource(items, number, target, collate, num_workers, key, is_divided=is_divided)
@@ -278,7 +276,7 @@ class _Position:
     state: Any
 
 
-class _Updates(IterableDataset[_Update | HydrantError]):
+class _Updates(torch.utils.data.IterableDataset[_Update | HydrantError]):
     """Reads the updates of one rank in order, from a position on."""
 
     def __init__(

@@ -86,9 +86,8 @@ class Ddp(Parallel):
         from torch.nn.parallel import DistributedDataParallel
 
         devices = [self.device] if self.device.type == "cuda" else None
-        names = inspect.signature(
-            DistributedDataParallel
-        ).parameters  # newer versions of torch have another name
+        # Newer versions of torch have another name.
+        names = inspect.signature(DistributedDataParallel).parameters
         buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
         settings: dict[str, Any] = self._settings | {buffers: False}  # `RankBuffers` does that
         return DistributedDataParallel(task, device_ids=devices, **settings)
@@ -97,8 +96,7 @@ class Ddp(Parallel):
         # With static_graph, DDP fails in any micro-step that does not reduce gradients.
         if self._is_single or not hasattr(task, "no_sync"):
             return NO_SYNC
-        is_synced = is_last or self._settings["static_graph"]
-        return NO_SYNC if is_synced else cast("Any", task).no_sync()
+        return NO_SYNC if is_last or self._settings["static_graph"] else cast("Any", task).no_sync()
 
 
 _NAMESPACES = ("c10d", "_c10d_functional")

@@ -15,7 +15,6 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
-from torch.nn.parameter import is_lazy
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
@@ -210,7 +209,7 @@ def _not_saved(task: nn.Module) -> _Numbers:
 
 def _first_numbers(task: nn.Module) -> _Numbers:
     """Return the first number of each weight, which a forward pass that writes the weight changes."""
-    made = [(name, weight) for name, weight in task.named_parameters() if not is_lazy(weight)]
+    made = [(name, weight) for name, weight in task.named_parameters() if not nn.parameter.is_lazy(weight)]
     return _copies({name: weight.detach().flatten()[:1] for name, weight in made if not weight.is_sparse})
 
 

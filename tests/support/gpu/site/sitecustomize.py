@@ -8,9 +8,8 @@ from pathlib import Path
 
 def _prepare():
     folder = Path(__file__).parents[1]
-    if (
-        "gpu" not in sys.modules
-    ):  # without tests/support on the path, whose other modules a program does not expect
+    # Without tests/support on the path, whose other modules a program does not expect.
+    if "gpu" not in sys.modules:
         spec = importlib.util.spec_from_file_location(
             "gpu", folder / "__init__.py", submodule_search_locations=[str(folder)]
         )

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from attacks import Trials
-from folder_faults import Fault, faults, remove
+from folder_faults import Fault, faults
 from processes import fork, wait_for_fork
 from run_folders import rows, summary
 from tiny_runs import TINY
@@ -26,6 +26,7 @@ from tiny_runs import TINY
 from hydrant import cli
 from hydrant.commands import registry
 from hydrant.errors import RecordError
+from hydrant.files.on_disk import remove
 from hydrant.records import PlannedJob, SweepPlan
 from hydrant.sweeps.plan import write_plan
 

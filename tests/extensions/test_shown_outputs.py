@@ -125,13 +125,6 @@ def test_the_killed_runs_are_as_many_as_the_page_says() -> None:
     assert re.findall(r"after 100 kills of (\d+) runs", text) == [str(len(script["GRID"]))]
 
 
-def table_rows(page: str) -> dict[str, list[str]]:
-    """Return the cells of the tables of a page by that of their first column."""
-    lines = (ROOT / page).read_text().splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    return {row[0]: row[1:] for row in cells}
-
-
 def lines_of(picture: str) -> str:
     """Return the text of a picture of the terminal."""
     svg = html.unescape((ROOT / "docs" / "images" / picture).read_text()).replace("\xa0", " ")

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from hydrant.files.on_disk import remove
 
 Write = Callable[[Path], object]
 Change = tuple[str, Callable[[], str]]
@@ -57,13 +58,6 @@ def replace(content: bytes | Callable[[], str]) -> Write:
         path.write_bytes(content if isinstance(content, bytes) else content().encode(errors="surrogatepass"))
 
     return write
-
-
-def remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _link(target: str) -> Write:

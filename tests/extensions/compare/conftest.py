@@ -3,15 +3,12 @@
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-from planted import Compare, write_planted
+from planted import comparing, write_planted
 from playwright.sync_api import Browser, Page
 
 from hydrant.extensions.compare.command import write_page
-from hydrant.extensions.compare.comparison import Comparison, compare
-from hydrant.extensions.compare.sources import Question, read_runs
 
 
 @pytest.fixture(scope="session")
@@ -21,16 +18,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def comparing() -> Compare:
-    def run(*words: Path | str, **options: Any) -> Comparison:
-        question = Question(**options)
-        return compare(read_runs([str(word) for word in words], question.varied), question)
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def report(planted: Path, comparing: Compare, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     write_page(comparing(planted, target="val/accuracy>=0.9", baseline="optimizer=sgd"), path)
     return path

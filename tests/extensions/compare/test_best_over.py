@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Compare, warning_texts, write_run
+from planted import comparing, warning_texts, write_run
 
 from hydrant import cli
 from hydrant.errors import ConfigError
@@ -40,7 +40,7 @@ def add_run(
             file.write(f"{json.dumps(row)}\n")
 
 
-def test_fresh_seeds_judge_the_rates_that_the_common_seeds_chose(tmp_path: Path, comparing: Compare) -> None:
+def test_fresh_seeds_judge_the_rates_that_the_common_seeds_chose(tmp_path: Path) -> None:
     write_rates(tmp_path)
     for seed, noise in ((3, 0.001), (4, 0.0), (5, 0.002)):
         add_run(tmp_path, "adamw", 0.001, seed, 0.94 + noise)
@@ -62,9 +62,7 @@ def test_fresh_seeds_judge_the_rates_that_the_common_seeds_chose(tmp_path: Path,
     assert comparison.verdicts.sensitivity is not None, "it is about all rates"
 
 
-def test_a_run_that_shares_a_seed_or_a_split_with_the_choice_is_not_fresh(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_a_run_that_shares_a_seed_or_a_split_with_the_choice_is_not_fresh(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(0, 0.001, 100).tolist()
 
     def add(rates: dict[str, tuple[float, ...]], pairs: Sequence[tuple[int, int]]) -> None:
@@ -84,7 +82,7 @@ def test_a_run_that_shares_a_seed_or_a_split_with_the_choice_is_not_fresh(
     assert [list(group.results) for group in comparison.groups] == [["3 3", "4 4"]] * 2
 
 
-def test_a_test_judges_where_there_are_no_fresh_seeds(tmp_path: Path, comparing: Compare) -> None:
+def test_a_test_judges_where_there_are_no_fresh_seeds(tmp_path: Path) -> None:
     write_rates(tmp_path, has_test=True)
     comparison = comparing(tmp_path, **ASKED)
     assert (comparison.choice.judged_on, comparison.metric.name) == ("test", "test/accuracy")
@@ -100,7 +98,7 @@ def test_a_test_judges_where_there_are_no_fresh_seeds(tmp_path: Path, comparing:
     assert "The best optimizer.lr of each group, chosen by val/accuracy" in asked.choice.sentence
 
 
-def test_fresh_seeds_judge_the_test_too(tmp_path: Path, comparing: Compare) -> None:
+def test_fresh_seeds_judge_the_test_too(tmp_path: Path) -> None:
     """A test of the seeds that chose is optimistic, because a lucky run often is lucky in its test too."""
     write_rates(tmp_path, has_test=True)
     for optimizer, lr in BEST.items():
@@ -113,14 +111,14 @@ def test_fresh_seeds_judge_the_test_too(tmp_path: Path, comparing: Compare) -> N
     assert "judged on test/accuracy of fresh seeds" in comparison.choice.sentence
 
 
-def test_the_seeds_to_plan_are_those_of_the_test_of_the_verdict(tmp_path: Path, comparing: Compare) -> None:
+def test_the_seeds_to_plan_are_those_of_the_test_of_the_verdict(tmp_path: Path) -> None:
     write_rates(tmp_path)
     comparison = comparing(tmp_path, **ASKED)
     assert comparison.verdicts.noise.num_comparisons == comparison.verdict.num_comparisons == 3
 
 
 def test_the_results_that_chose_count_as_many_comparisons(
-    tmp_path: Path, comparing: Compare, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_rates(tmp_path / "sweep")
     verdict = comparing(tmp_path / "sweep", **ASKED).verdict
@@ -164,7 +162,7 @@ def add_losses(sweep: Path, values: dict[str, float], name: str) -> None:
     ],
 )
 def test_the_metric_and_mode_that_are_asked_for_choose(
-    asked: dict[str, str], chosen: str, tmp_path: Path, comparing: Compare
+    asked: dict[str, str], chosen: str, tmp_path: Path
 ) -> None:
     write_rates(tmp_path)
     for metric in ("val/loss", "train/loss"):
@@ -178,7 +176,7 @@ def test_the_metric_and_mode_that_are_asked_for_choose(
     ("metric", "judge"),
     [("train/loss", "train/loss"), ("val/loss", "test/loss"), ("val_ema/loss", "test_ema/loss")],
 )
-def test_the_test_of_a_validation_judges(metric: str, judge: str, tmp_path: Path, comparing: Compare) -> None:
+def test_the_test_of_a_validation_judges(metric: str, judge: str, tmp_path: Path) -> None:
     write_rates(tmp_path)
     for name in ("val_ema/loss", "test/loss", "test_ema/loss", "train/loss"):
         add_losses(tmp_path, {"adamw": 0.4, "sgd": 0.5}, name)
@@ -186,7 +184,7 @@ def test_the_test_of_a_validation_judges(metric: str, judge: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("has_test", [False, True])
-def test_a_group_without_a_result_stays(has_test: bool, tmp_path: Path, comparing: Compare) -> None:
+def test_a_group_without_a_result_stays(has_test: bool, tmp_path: Path) -> None:
     write_rates(tmp_path, has_test=has_test)
     for lr in (0.1, 1.0):
         keys = {"optimizer": "lion", "optimizer.lr": lr, "seed": 0}
@@ -201,7 +199,7 @@ def test_a_group_without_a_result_stays(has_test: bool, tmp_path: Path, comparin
     assert "; lion has no result (" in comparison.verdict.sentence
 
 
-def test_without_any_result_nothing_is_chosen(tmp_path: Path, comparing: Compare) -> None:
+def test_without_any_result_nothing_is_chosen(tmp_path: Path) -> None:
     write_run(tmp_path / "before", {"optimizer": "adamw", "optimizer.lr": 1.0}, 0.5, status="failed")
     for lr in (0.1, 0.2):
         keys = {"optimizer": "sgd", "optimizer.lr": lr}
@@ -211,7 +209,7 @@ def test_without_any_result_nothing_is_chosen(tmp_path: Path, comparing: Compare
     assert comparison.choice.sentence == "No run has a result of val/accuracy, so no optimizer.lr is chosen."
 
 
-def test_a_group_that_has_a_test_alone_is_refused(tmp_path: Path, comparing: Compare) -> None:
+def test_a_group_that_has_a_test_alone_is_refused(tmp_path: Path) -> None:
     write_rates(tmp_path, has_test=True)
     for lr in (0.1, 1.0):
         keys = {"optimizer": "lion", "optimizer.lr": lr, "seed": 0}
@@ -221,7 +219,7 @@ def test_a_group_that_has_a_test_alone_is_refused(tmp_path: Path, comparing: Com
         comparing(tmp_path, metric="test/accuracy", **ASKED)
 
 
-def test_warnings_are_about_all_runs(tmp_path: Path, comparing: Compare) -> None:
+def test_warnings_are_about_all_runs(tmp_path: Path) -> None:
     """Of repeats, of runs with several configs, and of failed runs of a setting that is not chosen."""
     write_rates(tmp_path)
     keys = {"optimizer": "adamw", "optimizer.lr": 0.001, "seed": 0}
@@ -240,7 +238,7 @@ def test_warnings_are_about_all_runs(tmp_path: Path, comparing: Compare) -> None
     assert "failed: failing; not included in any mean" in text
 
 
-def test_one_rate_each_is_no_choice(tmp_path: Path, comparing: Compare) -> None:
+def test_one_rate_each_is_no_choice(tmp_path: Path) -> None:
     for optimizer, lr in BEST.items():
         for seed in range(2):
             add_run(tmp_path, optimizer, lr, seed, 0.9)
@@ -249,7 +247,7 @@ def test_one_rate_each_is_no_choice(tmp_path: Path, comparing: Compare) -> None:
     assert choice.sentence == "Each group has one optimizer.lr at most, so none is chosen."
 
 
-def test_a_rate_with_a_failed_run_is_not_chosen(tmp_path: Path, comparing: Compare) -> None:
+def test_a_rate_with_a_failed_run_is_not_chosen(tmp_path: Path) -> None:
     write_rates(tmp_path)
     for seed in range(3):
         keys = {"optimizer": "adamw", "optimizer.lr": 0.1, "seed": seed}
@@ -258,9 +256,7 @@ def test_a_rate_with_a_failed_run_is_not_chosen(tmp_path: Path, comparing: Compa
     assert comparing(tmp_path, **ASKED).choice.values["optimizer=adamw"] == {"optimizer.lr": "0.001"}
 
 
-def test_a_key_that_cannot_be_chosen_is_refused_and_one_of_the_groups_chooses_nothing(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_a_key_that_cannot_be_chosen_is_refused_and_one_of_the_groups_chooses_nothing(tmp_path: Path) -> None:
     write_rates(tmp_path, seeds=(0,))
     message = r"--best-over: unknown key 'optimizer.rl'; did you mean 'optimizer.lr'"
     with pytest.raises(ConfigError, match=message):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import ENVIRONMENT, Compare, warning_texts, write_run
+from planted import ENVIRONMENT, comparing, warning_texts, write_run
 from playwright.sync_api import Page
 from reports import description, figure
 
@@ -25,7 +25,7 @@ def write_two(sweep: Path, values: tuple[float, float], **keys: object) -> Path:
     return sweep
 
 
-def test_intervals_of_an_accuracy_stay_within_0_and_1(tmp_path: Path, comparing: Compare) -> None:
+def test_intervals_of_an_accuracy_stay_within_0_and_1(tmp_path: Path) -> None:
     comparison = comparing(write_two(tmp_path, (0.98, 0.9)), against="val/accuracy>=0.5")
     assert comparison.metric.bounds == (0.0, 1.0)
     [group] = comparison.groups
@@ -42,13 +42,13 @@ def test_intervals_of_an_accuracy_stay_within_0_and_1(tmp_path: Path, comparing:
     assert loss.estimate.low < 0, "the bounds of a loss are unknown"
 
 
-def test_an_accuracy_in_percent_has_no_bounds(tmp_path: Path, comparing: Compare) -> None:
+def test_an_accuracy_in_percent_has_no_bounds(tmp_path: Path) -> None:
     [group] = comparing(write_two(tmp_path, (98.0, 90.0))).groups
     assert group.estimate.high is not None
     assert group.estimate.high > 100
 
 
-def test_the_class_of_a_metric_has_bounds(tmp_path: Path, comparing: Compare) -> None:
+def test_the_class_of_a_metric_has_bounds(tmp_path: Path) -> None:
     node = {"quality": {"_target_": "torchmetrics.classification.MulticlassF1Score"}}
     sweep = write_two(tmp_path, (0.98, 0.9), **{"task.metrics": node})
     for path in sweep.glob("*/metrics.jsonl"):
@@ -57,9 +57,7 @@ def test_the_class_of_a_metric_has_bounds(tmp_path: Path, comparing: Compare) ->
     assert group.estimate.high == 1.0
 
 
-def test_one_value_a_run_is_drawn_as_a_point(
-    tmp_path: Path, comparing: Compare, open_page: Callable[..., Page]
-) -> None:
+def test_one_value_a_run_is_drawn_as_a_point(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     for optimizer, value in (("adamw", 0.9), ("sgd", 0.8)):
         for seed in range(2):
             run = write_run(tmp_path / f"{optimizer}-{seed}", {"optimizer": optimizer, "seed": seed}, value)
@@ -99,7 +97,7 @@ def write_tested(folder: Path, tested: Sequence[int]) -> Path:
 
 @pytest.mark.parametrize("metric", ["test/accuracy", "test_ema/accuracy"])
 def test_a_test_is_of_the_checkpoint_that_was_tested(
-    metric: str, tmp_path: Path, comparing: Compare, open_page: Callable[[Path], Page]
+    metric: str, tmp_path: Path, open_page: Callable[[Path], Page]
 ) -> None:
     comparison = comparing(write_tested(tmp_path / "runs", [1000, 2500]), metric=metric)
     moment = "of the checkpoints that were tested, after 1,000 to 2,500 updates"
@@ -120,7 +118,7 @@ def test_a_test_is_of_the_checkpoint_that_was_tested(
     assert "last update" not in text + page.inner_text("body")
 
 
-def test_other_values_are_of_the_last_update(tmp_path: Path, comparing: Compare) -> None:
+def test_other_values_are_of_the_last_update(tmp_path: Path) -> None:
     runs = write_tested(tmp_path, [1000, 1000])
     assert "val/accuracy after the last update" in to_text(comparing(runs), None)
     assert [run["measured_at"] for run in to_dict(comparing(runs))["runs"]] == [3000, 3000]
@@ -130,7 +128,7 @@ def test_other_values_are_of_the_last_update(tmp_path: Path, comparing: Compare)
     assert "test/accuracy after the last update" in to_text(last, None)
 
 
-def test_a_value_that_was_last_measured_earlier_says_when(tmp_path: Path, comparing: Compare) -> None:
+def test_a_value_that_was_last_measured_earlier_says_when(tmp_path: Path) -> None:
     """Such as one that a hook logs now and then."""
     for seed in range(2):
         run = write_run(tmp_path / f"{seed}", {"seed": seed}, 0.9, total_updates=3000)
@@ -149,7 +147,7 @@ def write_mixed(folder: Path, lr: float, final: float) -> None:
     (folder / "summary.json").write_text(json.dumps(record | {"stretches": stretches}))
 
 
-def test_such_a_run_is_in_no_group_and_repeats_none(tmp_path: Path, comparing: Compare) -> None:
+def test_such_a_run_is_in_no_group_and_repeats_none(tmp_path: Path) -> None:
     for lr, final in ((0.01, 0.8), (0.02, 0.9)):
         write_run(tmp_path / f"plain-{lr}", {"optimizer.lr": lr}, final)
     write_mixed(tmp_path / "mixed", 0.01, 0.99)  # as plain-0.01 by its config, and newer
@@ -167,14 +165,14 @@ def test_such_a_run_is_in_no_group_and_repeats_none(tmp_path: Path, comparing: C
     assert set(comparison.profiles["updates"].scores) == {"optimizer.lr=0.01", "optimizer.lr=0.02"}
 
 
-def test_the_verdict_on_such_runs_alone_sends_to_the_warnings(tmp_path: Path, comparing: Compare) -> None:
+def test_the_verdict_on_such_runs_alone_sends_to_the_warnings(tmp_path: Path) -> None:
     write_mixed(tmp_path / "mixed", 0.01, 0.99)
     assert comparing(tmp_path).verdict.sentence == "No result: no run is in a group; the warnings say why."
 
 
 @pytest.mark.parametrize("num_plain", [0, 1])
 def test_a_comparison_with_few_or_no_other_runs_is_complete(
-    num_plain: int, tmp_path: Path, comparing: Compare, open_page: Callable[[Path], Page]
+    num_plain: int, tmp_path: Path, open_page: Callable[[Path], Page]
 ) -> None:
     write_mixed(tmp_path / "runs" / "mixed", 0.01, 0.9)
     for n in range(num_plain):
@@ -208,7 +206,7 @@ def test_scores_are_the_areas_below_the_profiles() -> None:
     assert profile({"a": {"x": 0.0}, "b": {"x": 10.0}}).scores == pytest.approx({"a": 1.0, "b": 0.0})
 
 
-def test_a_unit_with_an_unknown_time_has_no_scores(tmp_path: Path, comparing: Compare) -> None:
+def test_a_unit_with_an_unknown_time_has_no_scores(tmp_path: Path) -> None:
     for number, optimizer in enumerate(["adamw", "sgd", "lion"]):
         folder = write_run(tmp_path / f"{number}", {"optimizer": optimizer}, 0.9)
         if optimizer == "sgd":
@@ -234,7 +232,7 @@ def test_the_time_on_a_workload_is_the_median_of_the_fastest_trials() -> None:
     assert workload_time({"0": [10], "1": [20]}) == 15
 
 
-def test_runs_are_scored_by_submission_workload_study_and_trial(tmp_path: Path, comparing: Compare) -> None:
+def test_runs_are_scored_by_submission_workload_study_and_trial(tmp_path: Path) -> None:
     """Runs reach the target after 50 or 100 updates. The faster of the two trials (two lr) of a study counts."""
     courses = {"fast": [0.0, 0.9, 0.9], "slow": [0.0, 0.5, 0.9], "never": [0.0, 0.5, 0.5]}
     plan = {("adamw", "digits"): ("never", "fast"), ("adamw", "cifar"): ("slow", "never"),
@@ -294,7 +292,6 @@ def test_differences_that_make_runs_incomparable_are_named(
     options: Mapping[str, Any],
     expected: str,
     tmp_path: Path,
-    comparing: Compare,
 ) -> None:
     for seed in range(3):
         write_run(
@@ -307,7 +304,7 @@ def test_differences_that_make_runs_incomparable_are_named(
     assert warning_texts(comparing(f"{tmp_path}/*")).replace("3 of 4 runs", "...") == expected
 
 
-def test_only_one_run_of_a_job_counts(tmp_path: Path, comparing: Compare) -> None:
+def test_only_one_run_of_a_job_counts(tmp_path: Path) -> None:
     """Seed 0 has three runs. The newest finished one is the second."""
     for number, seed in enumerate([0, 0, 0, 1]):
         options = {"status": "failed", "error": "killed"} if number == 2 else {}
@@ -339,7 +336,7 @@ def test_thinned_curves_keep_their_ends_and_extremes() -> None:
     assert np.isfinite(values[thinning_indices(values, 200)]).all()
 
 
-def test_mean_curves_include_the_runs_with_a_result(planted: Path, comparing: Compare) -> None:
+def test_mean_curves_include_the_runs_with_a_result(planted: Path) -> None:
     comparison = comparing(planted)
     data = curves(comparison)
     place = next(n for n, g in enumerate(comparison.groups) if g.labels["optimizer"] == "lion")
@@ -353,9 +350,7 @@ def test_mean_curves_include_the_runs_with_a_result(planted: Path, comparing: Co
     assert curve["s"][-1] == 1.0
 
 
-def test_runs_that_have_ended_are_in_neither_the_mean_nor_its_time(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_runs_that_have_ended_are_in_neither_the_mean_nor_its_time(tmp_path: Path) -> None:
     """Two of four runs end after 40 updates, at twice the speed of the others."""
     for seed, (value, end, rate) in enumerate(
         [(0.5, 40, 200.0), (0.6, 40, 200.0), (0.7, 80, 100.0), (0.9, 80, 100.0)]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from marks import slow
-from planted import Compare, runs_of, write_run
+from planted import comparing, runs_of, write_run
 from playwright.sync_api import Page, expect
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
@@ -58,7 +58,7 @@ def is_anything_decided(found: Factorial, verdict: Verdict) -> bool:
     return decided
 
 
-def test_effects_and_interactions_are_those_of_scipy(sweep: Path, comparing: Compare) -> None:
+def test_effects_and_interactions_are_those_of_scipy(sweep: Path) -> None:
     found, results = comparing(sweep).factorial, planted_results()
     assert found is not None
     tests = dict[tuple[str, ...], tuple[float, float]]()  # the effect and p
@@ -91,7 +91,7 @@ def test_effects_and_interactions_are_those_of_scipy(sweep: Path, comparing: Com
 
 
 def test_the_first_sentence_and_a_line_for_each_key_are_in_every_output(
-    sweep: Path, comparing: Compare, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     open_page: Callable[..., Page],
 ) -> None:  # fmt: skip
     comparison = comparing(sweep)
@@ -142,7 +142,7 @@ def test_of_three_values_the_best_must_beat_each_and_changes_are_corrected(tmp_p
 
 
 @pytest.mark.parametrize("case", ["nested", "one key", "no common setting"])
-def test_other_sweeps_compare_their_settings(case: str, tmp_path: Path, comparing: Compare) -> None:
+def test_other_sweeps_compare_their_settings(case: str, tmp_path: Path) -> None:
     """Each optimizer with a rate of its own; one key; and rates of which no two optimizers share one."""
     rates = {"nested": {"adamw": [0.001], "sgd": [0.1]}, "one key": {"adamw": [0.1], "sgd": [0.1]},
              "no common setting": {"adamw": [0.001, 0.01], "sgd": [0.1, 1.0]}}[case]  # fmt: skip
@@ -153,9 +153,7 @@ def test_other_sweeps_compare_their_settings(case: str, tmp_path: Path, comparin
     assert comparing(tmp_path).factorial is None
 
 
-def test_a_grid_of_one_seed_beside_more_seeds_of_single_cells_tests_nothing(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_a_grid_of_one_seed_beside_more_seeds_of_single_cells_tests_nothing(tmp_path: Path) -> None:
     """As the runs of a study whose study.json is damaged: its tuning, and the seeds of its test."""
     noise = np.random.default_rng(0)
     cells = [(o, lr, 0) for o in ("adamw", "sgd") for lr in (0.1, 0.2, 0.3)]
@@ -180,7 +178,7 @@ def test_a_grid_of_one_seed_beside_more_seeds_of_single_cells_tests_nothing(
 )  # fmt: skip
 def test_failed_runs_of_a_factorial(
     failed: list[tuple[int, ...]], rows: dict[str, bool], left_out: list[str], num_seeds: int,
-    tmp_path: Path, comparing: Compare,
+    tmp_path: Path,
 ) -> None:  # fmt: skip
     means = np.array([[0.95, 0.80], [0.94, 0.94], [0.70, 0.60]])
     results = means[..., None] + np.random.default_rng(0).normal(0, 0.001, (3, 2, 5))

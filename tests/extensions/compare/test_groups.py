@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from planted import INCOMPLETE, Compare, expected_results, group_of, warning_texts, write_run
+from planted import INCOMPLETE, comparing, expected_results, group_of, warning_texts, write_run
 
 from hydrant.clock import Steps
 from hydrant.config.flat import key_tables
@@ -25,7 +25,7 @@ from hydrant.extensions.compare.serialize import for_paper, to_text
 from hydrant.extensions.compare.sources import read_runs
 
 
-def test_the_winner_is_the_best_complete_group(planted: Path, comparing: Compare) -> None:
+def test_the_winner_is_the_best_complete_group(planted: Path) -> None:
     comparison = comparing(planted)
     assert comparison.winner is group_of(comparison, "adamw", "cosine")
     incomplete = group_of(comparison, *INCOMPLETE)
@@ -40,7 +40,7 @@ def test_the_winner_is_the_best_complete_group(planted: Path, comparing: Compare
 
 
 @pytest.mark.parametrize("status", ["running", "preempted", "failed", "absent"])
-def test_a_group_with_lost_runs_does_not_win(status: str, tmp_path: Path, comparing: Compare) -> None:
+def test_a_group_with_lost_runs_does_not_win(status: str, tmp_path: Path) -> None:
     """Of three runs of sgd, only one has a result, which is the best of all. "running" without a process: killed."""
     for seed in range(3):
         write_run(tmp_path / f"a{seed}", {"optimizer": "adamw", "seed": seed}, 0.95 + seed / 1000)
@@ -53,7 +53,7 @@ def test_a_group_with_lost_runs_does_not_win(status: str, tmp_path: Path, compar
     assert comparison.groups[1].shortfall == f"2 of its 3 runs have no result (2 {word})"
 
 
-def test_without_a_complete_group_an_incomplete_one_wins(tmp_path: Path, comparing: Compare) -> None:
+def test_without_a_complete_group_an_incomplete_one_wins(tmp_path: Path) -> None:
     write_run(tmp_path / "a0", {"optimizer": "adamw", "seed": 0}, 0.9)
     write_run(tmp_path / "a1", {"optimizer": "adamw", "seed": 1}, None, status="failed")
     write_run(tmp_path / "b0", {"optimizer": "sgd", "seed": 0}, None, status="failed")
@@ -63,7 +63,7 @@ def test_without_a_complete_group_an_incomplete_one_wins(tmp_path: Path, compari
     assert to_text(comparison, None).startswith("Undecided: only adamw has results")
 
 
-def test_a_metric_whose_name_says_nothing_needs_a_mode(tmp_path: Path, comparing: Compare) -> None:
+def test_a_metric_whose_name_says_nothing_needs_a_mode(tmp_path: Path) -> None:
     """Of which the worst value would win if it were taken to be better when larger."""
     for lr, value in ((0.001, 0.5), (0.01, 0.25)):
         run = write_run(tmp_path / f"{lr}", {"optimizer.lr": lr}, 0.9)
@@ -80,9 +80,7 @@ def test_a_metric_whose_name_says_nothing_needs_a_mode(tmp_path: Path, comparing
         assert winner.name == f"optimizer.lr={lr}"
 
 
-def test_averages_are_compared_with_the_weights_of_runs_without_them(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_averages_are_compared_with_the_weights_of_runs_without_them(tmp_path: Path) -> None:
     for seed, result in enumerate((0.8, 0.82, 0.81)):
         write_run(tmp_path / f"none-{seed}", {"averaging": "none", "seed": seed}, result)
         rows = (
@@ -96,7 +94,7 @@ def test_averages_are_compared_with_the_weights_of_runs_without_them(
     assert comparing(tmp_path).verdict.sentence.startswith(start)
 
 
-def test_a_baseline_may_write_a_number_differently(tmp_path: Path, comparing: Compare) -> None:
+def test_a_baseline_may_write_a_number_differently(tmp_path: Path) -> None:
     for lr in (0.001, 0.01):
         write_run(tmp_path / f"{lr}", {"optimizer.lr": lr}, 0.9 + lr)
     baseline = comparing(tmp_path, baseline="optimizer.lr=1e-3").baseline
@@ -104,7 +102,7 @@ def test_a_baseline_may_write_a_number_differently(tmp_path: Path, comparing: Co
     assert baseline.name == "optimizer.lr=0.001"
 
 
-def test_seeds_of_the_other_groups_are_missing(tmp_path: Path, comparing: Compare) -> None:
+def test_seeds_of_the_other_groups_are_missing(tmp_path: Path) -> None:
     for optimizer, seeds in {"adamw": 3, "sgd": 3, "lion": 2}.items():
         for seed in range(seeds):
             write_run(
@@ -165,7 +163,7 @@ FULL = ["fp32 0", "fp32 1", "bf16 0", "bf16 1"]
     ],
 )  # fmt: skip
 def test_each_seed_counts_once_by_its_mean_over_a_balanced_part(
-    cells: Cells, counted: Cells, warning: str, tmp_path: Path, comparing: Compare
+    cells: Cells, counted: Cells, warning: str, tmp_path: Path
 ) -> None:
     comparison = comparing(write_cells(tmp_path, cells), by=["optimizer"])
     for group in comparison.groups:
@@ -181,7 +179,7 @@ def test_each_seed_counts_once_by_its_mean_over_a_balanced_part(
     assert any(warning in text for text in texts) if warning else texts == []
 
 
-def test_seeds_of_the_data_and_of_its_splits_are_repetitions(tmp_path: Path, comparing: Compare) -> None:
+def test_seeds_of_the_data_and_of_its_splits_are_repetitions(tmp_path: Path) -> None:
     for key in ("data.split_seed", "data.samples_seed"):
         for n, (optimizer, number) in enumerate(itertools.product(("adamw", "sgd"), range(3))):
             keys = {"optimizer": optimizer, key: number, "seed": 0}
@@ -194,9 +192,7 @@ def test_seeds_of_the_data_and_of_its_splits_are_repetitions(tmp_path: Path, com
         assert comparison.terms.repetitions == f"{key.removeprefix('data.').replace('_', ' ')}s"
 
 
-def test_runs_are_paired_by_seed_if_each_group_has_a_learning_rate_of_its_own(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_runs_are_paired_by_seed_if_each_group_has_a_learning_rate_of_its_own(tmp_path: Path) -> None:
     for optimizer, lr, final in (("adamw", 0.001, 0.9), ("sgd", 0.1, 0.8)):
         for seed in range(3):
             keys = {"optimizer": optimizer, "optimizer.lr": lr, "seed": seed}
@@ -208,7 +204,7 @@ def test_runs_are_paired_by_seed_if_each_group_has_a_learning_rate_of_its_own(
     assert (worse.num_pairs, worse.mean) == (3, pytest.approx(-0.1 - 0.001 / 3))
 
 
-def test_settings_that_come_with_an_option_are_named(tmp_path: Path, comparing: Compare) -> None:
+def test_settings_that_come_with_an_option_are_named(tmp_path: Path) -> None:
     for optimizer, decay, lr in (("adamw", 0.01, 1e-3), ("sgd", 0.1, 0.1), ("lion", 0.1, 0.1)):
         for seed in range(2):
             run = write_run(tmp_path / f"{optimizer}-{seed}", {"optimizer": optimizer, "seed": seed}, 0.9)
@@ -230,13 +226,13 @@ def test_settings_that_come_with_an_option_are_named(tmp_path: Path, comparing: 
     assert line in for_paper(comparing(tmp_path))[1]
 
 
-def test_the_best_value_excludes_the_untrained_model(comparing: Compare, tmp_path: Path) -> None:
+def test_the_best_value_excludes_the_untrained_model(tmp_path: Path) -> None:
     write_run(tmp_path / "worse", {}, None, values=[0.5, 0.3, 0.2])
     comparison = comparing(tmp_path)
     assert comparison.metric.best_of(comparison.runs[0]) == 0.3
 
 
-def test_runs_are_paired_by_division_and_fold_and_by_wrong_labels(tmp_path: Path, comparing: Compare) -> None:
+def test_runs_are_paired_by_division_and_fold_and_by_wrong_labels(tmp_path: Path) -> None:
     """Other wrong labels repeat an experiment as other seeds do."""
     places = itertools.product(range(2), range(3))
     folds = [{"folds": 3, "fold_seed": division, "fold": fold} for division, fold in places]
@@ -253,9 +249,7 @@ def test_runs_are_paired_by_division_and_fold_and_by_wrong_labels(tmp_path: Path
         assert comparison.warnings == []
 
 
-def test_seeds_that_are_crossed_with_wrong_labels_count_as_the_fewer_ones(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_seeds_that_are_crossed_with_wrong_labels_count_as_the_fewer_ones(tmp_path: Path) -> None:
     levels = np.random.default_rng(0).normal(0, 0.01, (2, 3, 2))
     for optimizer, seed, noise in np.ndindex(*levels.shape):
         name = ("adamw", "sgd")[optimizer]
@@ -272,7 +266,7 @@ def test_seeds_that_are_crossed_with_wrong_labels_count_as_the_fewer_ones(
 
 
 @pytest.mark.parametrize("key", ["label_noise_seed", "fold_seed", "fold"])
-def test_repetitions_without_effect_are_copies(key: str, tmp_path: Path, comparing: Compare) -> None:
+def test_repetitions_without_effect_are_copies(key: str, tmp_path: Path) -> None:
     """Without wrong labels and folds, two pairs of seeds would count as six."""
     for number, (optimizer, copy, seed) in enumerate(itertools.product(("adamw", "sgd"), range(3), (0, 1))):
         keys = {"optimizer": optimizer, "label_noise": 0.0, "folds": None, key: copy, "seed": seed}
@@ -288,9 +282,7 @@ def test_repetitions_without_effect_are_copies(key: str, tmp_path: Path, compari
 @pytest.mark.parametrize(
     ("key", "needed"), [("label_noise_seed", "label_noise"), ("fold_seed", "folds"), ("fold", "folds")]
 )
-def test_a_repetition_makes_groups_of_the_runs_that_it_changes(
-    key: str, needed: str, tmp_path: Path, comparing: Compare
-) -> None:
+def test_a_repetition_makes_groups_of_the_runs_that_it_changes(key: str, needed: str, tmp_path: Path) -> None:
     """The others are one group."""
     for seed in range(2):
         write_run(tmp_path / f"right-{seed}", {"optimizer": "sgd", needed: None, key: 0, "seed": seed}, 0.8)
@@ -302,7 +294,7 @@ def test_a_repetition_makes_groups_of_the_runs_that_it_changes(
     assert [group.name for group in groups] == [f"{key}=-", f"{key}=0", f"{key}=1"]
 
 
-def test_runs_without_wrong_labels_lack_no_seed_of_these(tmp_path: Path, comparing: Compare) -> None:
+def test_runs_without_wrong_labels_lack_no_seed_of_these(tmp_path: Path) -> None:
     for number, (noise, noise_seed, seed) in enumerate(itertools.product((0.0, 0.1), range(3), (0, 1))):
         keys = {"label_noise": noise, "label_noise_seed": noise_seed, "seed": seed}
         write_run(tmp_path / f"{number}", keys, 0.9 - noise * (1 + noise_seed) + seed / 50)
@@ -310,7 +302,7 @@ def test_runs_without_wrong_labels_lack_no_seed_of_these(tmp_path: Path, compari
     assert [(g.num_runs, list(g.missing_repetitions)) for g in comparison.groups] == [(2, []), (6, [])]
 
 
-def test_a_cross_validation_is_grouped_over_its_folds(tmp_path: Path, comparing: Compare) -> None:
+def test_a_cross_validation_is_grouped_over_its_folds(tmp_path: Path) -> None:
     for optimizer, num_folds in {"adamw": 3, "sgd": 3, "lion": 2}.items():
         for fold in range(num_folds):
             overrides = {"optimizer": optimizer, "folds": 3, "fold": fold}
@@ -373,7 +365,7 @@ def test_keys_that_another_key_determines_are_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("patience", [None, 3])
 def test_intervals_distinguish_runs_only_if_they_change_the_weights(
-    tmp_path: Path, comparing: Compare, patience: int | None
+    tmp_path: Path, patience: int | None
 ) -> None:
     """Runs that differ in nothing else are repeats, unless evaluations end them early or --by separates them."""
     for n, interval in enumerate(INTERVALS):

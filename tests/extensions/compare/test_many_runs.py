@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import Compare, many_runs, write_run
+from planted import comparing, many_runs, write_run
 from reports import data_of
 
 from hydrant.extensions.compare import groups
@@ -77,7 +77,7 @@ def test_the_work_is_linear_in_the_runs(module: Any, name: str, monkeypatch: pyt
 @pytest.mark.parametrize(
     "values", [(5e-324, 1e-323, 5e-324, 0.0), (1e308, 1.5e308, -1e308, 1.7e308), (5e-324, 1e308, 0.5, -1e308)]
 )
-def test_extreme_numbers_give_no_nan(values: Sequence[float], tmp_path: Path, comparing: Compare) -> None:
+def test_extreme_numbers_give_no_nan(values: Sequence[float], tmp_path: Path) -> None:
     for n, value in enumerate(values):
         overrides = {"optimizer": ("sgd", "lion")[n // 2], "seed": n % 2}
         write_run(tmp_path / "runs" / f"{n}", overrides, value, values=[0.1, value, value])

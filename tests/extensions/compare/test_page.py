@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import Compare, write_run
+from planted import comparing, write_run
 from playwright.sync_api import Page, expect
 from reports import column, data_of, description, figure
 
@@ -21,7 +21,7 @@ from hydrant.extensions.compare.sources import Question, read_runs
 EMPTY = "\N{EN DASH}"  # a missing number
 
 
-def test_the_page_shows_the_comparison(page: Page, planted: Path, comparing: Compare) -> None:
+def test_the_page_shows_the_comparison(page: Page, planted: Path) -> None:
     comparison = comparing(planted, baseline="optimizer=sgd")
     expect(page).to_have_title("val/accuracy of 20 runs")
     expect(page.get_by_role("heading", level=1)).to_have_text("val/accuracy of 20 runs")
@@ -121,9 +121,7 @@ def test_tables_show_whether_they_have_more_columns(
         )
 
 
-def test_tables_leave_out_empty_columns(
-    comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_tables_leave_out_empty_columns(open_page: Callable[..., Page], tmp_path: Path) -> None:
     for optimizer in ("adamw", "sgd"):
         write_run(tmp_path / optimizer, {"optimizer": optimizer}, 0.9 + len(optimizer) / 100)
     write_page(comparing(tmp_path), tmp_path / "report.html")
@@ -198,7 +196,7 @@ def test_light_and_dark_follow_the_system_and_the_choice(
     assert (luminance(style("body", "backgroundColor")) < 0.1) == (other_scheme == "dark")
 
 
-def test_a_label_cannot_end_the_script(tmp_path: Path, comparing: Compare) -> None:
+def test_a_label_cannot_end_the_script(tmp_path: Path) -> None:
     label = "</script><script>alert(1)</script><!--"
     write_run(tmp_path / "a", {"scheduler.warmup": label}, 0.9)
     write_run(tmp_path / "b", {"scheduler.warmup": 0}, 0.9)
@@ -308,9 +306,7 @@ def write_study(study: Path) -> Path:
     return study
 
 
-def test_a_study_has_a_history_and_a_pareto_front(
-    comparing: Callable[..., Comparison], open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_a_study_has_a_history_and_a_pareto_front(open_page: Callable[..., Page], tmp_path: Path) -> None:
     comparison = comparing(write_study(tmp_path / "study"), by=["optimizer.lr", "seed"])
     assert [run.state for run in comparison.runs] == ["finished"] * 3 + ["pruned", "finished"]
     assert comparison.groups[3].estimate.num == 0, "a pruned run has no result"
@@ -324,7 +320,7 @@ def test_a_study_has_a_history_and_a_pareto_front(
 
 
 def test_the_heat_map_of_a_search_has_ranges_and_no_missing_cells(
-    comparing: Callable[..., Comparison], open_page: Callable[..., Page], tmp_path: Path
+    open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
     for number in range(30):
         overrides = {"optimizer.lr": 10 ** (-4 + number / 10.123456789), "scheduler.warmup": number % 3}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from marks import slow
 from PIL import Image
-from planted import Compare, many_runs, write_run
+from planted import comparing, many_runs, write_run
 from playwright.sync_api import Browser, Page, expect
 from reports import description, figure
 
@@ -20,9 +20,7 @@ from hydrant.extensions.compare.sources import Question
 from hydrant.terminal.text import digits_of, number
 
 
-def test_curves_of_one_run_have_its_name(
-    comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_curves_of_one_run_have_its_name(open_page: Callable[..., Page], tmp_path: Path) -> None:
     write_run(tmp_path / "first", {"optimizer": "adamw"}, 0.9)
     write_page(comparing(tmp_path), tmp_path / "report.html")
     page = open_page(tmp_path / "report.html")
@@ -37,7 +35,7 @@ def test_curves_of_one_run_have_its_name(
 
 @pytest.mark.parametrize("size", [1e6, -1e6, 1e-7, 0.3])
 def test_small_differences_of_values_of_any_size_are_shown(
-    size: float, comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
+    size: float, open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
     """Such as log likelihoods: numbers, ticks and curves would be equal if all had four or five digits."""
     planted = {seed: [size * (1 + (seed + n) * 1e-6) for n in (1, 4, 3, 2)] for seed in range(3)}
@@ -224,9 +222,7 @@ def test_filtered_runs_are_not_shown_as_missing(page: Page) -> None:
     expect(page.locator("#tip")).to_contain_text("filtered out")
 
 
-def test_schedules_are_shown_as_logged(
-    comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_schedules_are_shown_as_logged(open_page: Callable[..., Page], tmp_path: Path) -> None:
     """A single logged point is a dot."""
     for name, scheduler in {"a": "cosine", "b": "wsd", "c": "linear"}.items():
         folder = write_run(tmp_path / name, {"scheduler": scheduler}, 0.9, num_rows=2)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from marks import slow
 from PIL import Image
-from planted import Compare, many_runs, write_run
+from planted import comparing, many_runs, write_run
 from playwright.sync_api import Locator, Page, expect
 from reports import column, data_of, description, figure, parts_of
 
@@ -201,9 +201,7 @@ def test_a_brush_shows_only_the_runs_within_it(page: Page) -> None:
     expect(chip).to_have_count(0)
 
 
-def test_pictures_are_in_the_file_until_it_is_large(
-    comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_pictures_are_in_the_file_until_it_is_large(open_page: Callable[..., Page], tmp_path: Path) -> None:
     for n in range(3):
         folder = write_run(tmp_path / f"run-{n}", {"seed": n}, 0.9) / "pictures" / "samples"
         folder.mkdir(parents=True)
@@ -229,9 +227,7 @@ def test_pictures_are_in_the_file_until_it_is_large(
     expect(page.get_by_role("dialog", name="run-1").get_by_role("img", name="samples of")).to_be_visible()
 
 
-def test_running_runs_show_their_progress(
-    comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_running_runs_show_their_progress(open_page: Callable[..., Page], tmp_path: Path) -> None:
     for n in range(3):
         run = write_run(
             tmp_path / f"{n}", {"seed": n}, 0.9, status="running" if n else "finished", updates_per_second=2.0

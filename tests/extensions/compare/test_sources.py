@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from marks import slow
-from planted import Compare, write_run
+from planted import comparing, write_run
 
 from hydrant import cli
 from hydrant.errors import RecordError
@@ -62,7 +62,7 @@ def test_runs_of_different_sweeps_have_different_names(
     assert names("one", "other") == ["one/seed-0", "other/seed-0"]
 
 
-def test_incomplete_run_folders_are_read(tmp_path: Path, comparing: Compare) -> None:
+def test_incomplete_run_folders_are_read(tmp_path: Path) -> None:
     write_run(tmp_path / "complete", {"seed": 0}, 0.9)
     (tmp_path / "begun" / ".hydra").mkdir(parents=True)
     (tmp_path / "begun" / ".hydra" / "overrides.yaml").write_text("- seed=1\n")
@@ -102,9 +102,7 @@ def test_incomplete_run_folders_are_read(tmp_path: Path, comparing: Compare) -> 
     ],
     ids=str,
 )
-def test_a_damaged_file_affects_only_its_run(
-    file: str, text: bytes, tmp_path: Path, comparing: Compare
-) -> None:
+def test_a_damaged_file_affects_only_its_run(file: str, text: bytes, tmp_path: Path) -> None:
     write_run(tmp_path / "complete", {"seed": 0}, 0.9)
     (write_run(tmp_path / "odd", {"seed": 3}, 0.9) / file).write_bytes(text)
     assert cli.main(["status", str(tmp_path / "odd"), str(tmp_path / "complete")]) == 0
@@ -114,9 +112,7 @@ def test_a_damaged_file_affects_only_its_run(
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "summary.json", "metrics.jsonl", ".hydra/hydra.yaml"])
-def test_a_folder_in_the_place_of_a_file_affects_only_its_run(
-    file: str, tmp_path: Path, comparing: Compare
-) -> None:
+def test_a_folder_in_the_place_of_a_file_affects_only_its_run(file: str, tmp_path: Path) -> None:
     write_run(tmp_path / "complete", {"seed": 0}, 0.9)
     path = write_run(tmp_path / "odd", {"seed": 3}, 0.9) / file
     path.unlink()
@@ -126,9 +122,7 @@ def test_a_folder_in_the_place_of_a_file_affects_only_its_run(
 
 
 @pytest.mark.parametrize("file", ["summary.json", "metrics.jsonl", "config.yaml"])
-def test_a_file_of_50_gb_affects_only_its_run_and_no_memory(
-    file: str, tmp_path: Path, comparing: Compare
-) -> None:
+def test_a_file_of_50_gb_affects_only_its_run_and_no_memory(file: str, tmp_path: Path) -> None:
     """Of a stranger, that is: nothing that Hydrant writes is so large. The file is sparse."""
     write_run(tmp_path / "complete", {"seed": 0}, 0.9)
     with (write_run(tmp_path / "odd", {"seed": 3}, 0.9) / file).open("ab") as sparse:
@@ -152,7 +146,7 @@ def test_a_damaged_plan_affects_only_the_missing_jobs(
     assert "sweep.json is damaged" in capsys.readouterr().err
 
 
-def test_a_value_that_is_not_a_number_affects_only_its_run(tmp_path: Path, comparing: Compare) -> None:
+def test_a_value_that_is_not_a_number_affects_only_its_run(tmp_path: Path) -> None:
     write_run(tmp_path / "complete", {"seed": 0}, 0.9)
     text = '{"num_updates": 1, "val/accuracy": "high"}\n'
     (write_run(tmp_path / "text", {"seed": 1}, 0.9) / "metrics.jsonl").write_text(text)
@@ -172,7 +166,7 @@ def test_seconds_count_training_only(tmp_path: Path) -> None:
     assert run.seconds(np.array([0.0, 25.0, 50.0, 100.0])).tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_runs_that_are_no_jobs_are_shown_by_name(planted: Path, tmp_path: Path, comparing: Compare) -> None:
+def test_runs_that_are_no_jobs_are_shown_by_name(planted: Path, tmp_path: Path) -> None:
     for number, lr in enumerate((0.1, 0.2)):
         write_run(tmp_path / f"tuned_{number}", {"optimizer.lr": lr}, 0.5 + lr)
     (title, *lines) = to_text(comparing(tmp_path), None).split("\n\n")[-2].splitlines()

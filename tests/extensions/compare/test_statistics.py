@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import MEANS, Compare, expected_results, group_of
+from planted import MEANS, comparing, expected_results, group_of
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
@@ -12,7 +12,7 @@ from hydrant.extensions.compare.groups import balanced, independent
 from hydrant.extensions.compare.statistics import estimate, holm, paired
 
 
-def test_groups_have_the_mean_and_the_t_interval_of_scipy(planted: Path, comparing: Compare) -> None:
+def test_groups_have_the_mean_and_the_t_interval_of_scipy(planted: Path) -> None:
     comparison = comparing(planted)
     assert len(comparison.groups) == len(MEANS)
     for cell in MEANS:
@@ -27,9 +27,7 @@ def test_groups_have_the_mean_and_the_t_interval_of_scipy(planted: Path, compari
 
 
 @pytest.mark.parametrize("baseline", ["optimizer=sgd", "optimizer=adamw,scheduler=wsd"])
-def test_differences_equal_those_of_scipy_paired_by_seed(
-    planted: Path, comparing: Compare, baseline: str
-) -> None:
+def test_differences_equal_those_of_scipy_paired_by_seed(planted: Path, baseline: str) -> None:
     comparison = comparing(planted, baseline=baseline)
     assert comparison.baseline is not None
     base = expected_results(

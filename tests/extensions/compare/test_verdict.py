@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from documentation import blocks
-from planted import Compare, write_run
+from planted import comparing, write_run
 from playwright.sync_api import Page, expect
 from scipy import stats
 
@@ -107,7 +107,7 @@ SWEEPS: dict[str, tuple[Results, str, str]] = {
 
 
 @pytest.mark.parametrize("name", SWEEPS)
-def test_the_first_sentence_is_the_verdict(name: str, tmp_path: Path, comparing: Compare) -> None:
+def test_the_first_sentence_is_the_verdict(name: str, tmp_path: Path) -> None:
     results, status, sentence = SWEEPS[name]
     comparison = comparing(write_sweep(tmp_path, results))
     assert to_text(comparison, None).splitlines()[0] == sentence
@@ -121,7 +121,7 @@ def test_the_guide_shows_sentences_of_these_sweeps() -> None:
 
 
 @pytest.mark.parametrize(("name", "lead"), [("a clear winner", -0.05), ("a tie", -0.001)])
-def test_less_of_a_loss_is_better(name: str, lead: float, tmp_path: Path, comparing: Compare) -> None:
+def test_less_of_a_loss_is_better(name: str, lead: float, tmp_path: Path) -> None:
     """The sentence is that of an accuracy: the interval of a lead is above 0 where the leader is better."""
     results, _, sentence = SWEEPS[name]
     verdict = comparing(write_sweep(tmp_path, results), metric="val/loss").verdict
@@ -176,15 +176,11 @@ def test_less_of_a_loss_is_better(name: str, lead: float, tmp_path: Path, compar
          "Decided: adamw is better than sgd by 0.019 in val/accuracy (3 and 3 unpaired seeds, p = 0.002)."),
     ],
 )  # fmt: skip
-def test_other_reasons_for_no_decision_are_named(
-    results: Results, sentence: str, tmp_path: Path, comparing: Compare
-) -> None:
+def test_other_reasons_for_no_decision_are_named(results: Results, sentence: str, tmp_path: Path) -> None:
     assert comparing(write_sweep(tmp_path, results)).verdict.sentence == sentence
 
 
-def test_without_pairs_the_degrees_of_freedom_are_those_of_the_smaller_group(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_without_pairs_the_degrees_of_freedom_are_those_of_the_smaller_group(tmp_path: Path) -> None:
     values = {"adamw": [0.95, 0.951, 0.949, 0.95], "sgd": [*[NEVER] * 4, 0.93, 0.932, 0.931]}
     lead = comparing(write_sweep(tmp_path, values)).verdict.lead
     reference = stats.ttest_ind(values["adamw"], values["sgd"][4:], equal_var=False)
@@ -195,9 +191,7 @@ def test_without_pairs_the_degrees_of_freedom_are_those_of_the_smaller_group(
     assert lead.p == pytest.approx(2 * stats.t.sf(reference.statistic, 2))
 
 
-def test_folds_without_pairs_are_corrected_for_shared_training_samples(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_folds_without_pairs_are_corrected_for_shared_training_samples(tmp_path: Path) -> None:
     values = {"adamw": [0.93, 0.95, 0.94, 0.96, 0.92], "sgd": [0.90, 0.92, 0.91, 0.93, 0.91]}
     for seed, (optimizer, results) in enumerate(values.items()):
         for fold, value in enumerate(results):
@@ -226,7 +220,7 @@ def write_copies(sweep: Path, num_copies: int) -> Path:
 
 
 def test_near_copies_of_a_seed_are_one_result(
-    tmp_path: Path, comparing: Compare, open_page: Callable[..., Page], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, open_page: Callable[..., Page], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the verdict, the noise, the tables, JSON, Python, the test of a target, and the bands of the curves."""
     gaps = np.array([0.05, 0.01, 0.04])
@@ -288,7 +282,6 @@ def test_the_second_line_says_that_no_learning_rate_was_tuned(
     asked: dict[str, Any],
     line: str | None,
     tmp_path: Path,
-    comparing: Compare,
 ) -> None:
     for optimizer, lrs in rates.items():
         for lr, seed in itertools.product(lrs, range(3)):
@@ -303,22 +296,20 @@ def test_the_second_line_says_that_no_learning_rate_was_tuned(
         assert (line or "Not tuned") in caution if line else "Not tuned" not in caution
 
 
-def test_an_option_of_no_config_group_is_named_with_its_key(tmp_path: Path, comparing: Compare) -> None:
+def test_an_option_of_no_config_group_is_named_with_its_key(tmp_path: Path) -> None:
     for precision, value in (("bf16", 0.9), ("fp32", 0.8)):
         write_run(tmp_path / precision, {"precision": precision}, value)
     assert comparing(tmp_path).verdict.sentence.startswith("Undecided: precision=bf16 leads precision=fp32")
 
 
-def test_runs_of_one_seed_are_one_result(tmp_path: Path, comparing: Compare) -> None:
+def test_runs_of_one_seed_are_one_result(tmp_path: Path) -> None:
     for scheduler in ("cosine", "wsd"):
         write_run(tmp_path / scheduler, {"optimizer": "sgd", "scheduler": scheduler, "seed": 0}, 0.5)
     start = "One setting: val/accuracy 0.5 from one seed."
     assert comparing(tmp_path, by=["optimizer"]).verdict.sentence.startswith(start)
 
 
-def test_two_seeds_of_two_settings_are_too_few_to_say_how_many_are_needed(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_two_seeds_of_two_settings_are_too_few_to_say_how_many_are_needed(tmp_path: Path) -> None:
     """Of six settings, two seeds of each are enough for it."""
     two: Results = {"adamw": [0.91, 0.93], "sgd": [0.915, 0.905]}
     verdict = comparing(write_sweep(tmp_path / "two", two)).verdict
@@ -331,12 +322,12 @@ def test_two_seeds_of_two_settings_are_too_few_to_say_how_many_are_needed(
 
 
 @pytest.mark.parametrize("name", SWEEPS)
-def test_seeds_are_advised_where_they_decide(name: str, tmp_path: Path, comparing: Compare) -> None:
+def test_seeds_are_advised_where_they_decide(name: str, tmp_path: Path) -> None:
     verdict = comparing(write_sweep(tmp_path, SWEEPS[name][0])).verdict
     assert (verdict.seeds_needed is not None) == ("If this lead is real" in verdict.sentence)
 
 
-def test_the_interval_of_the_lead_is_that_of_the_sentence(tmp_path: Path, comparing: Compare) -> None:
+def test_the_interval_of_the_lead_is_that_of_the_sentence(tmp_path: Path) -> None:
     verdict = comparing(write_sweep(tmp_path, SWEEPS["three close leaders"][0])).verdict
     assert verdict.lead is not None
     error = stats.tstd([0.01, -0.01, -0.01, 0.02]) / 2
@@ -350,7 +341,7 @@ def test_the_interval_of_the_lead_is_that_of_the_sentence(tmp_path: Path, compar
     [("fold", {"folds": 4}, 1 / 4 + 1 / 3), ("data.split_seed", {"data.val_ratio": 0.2}, 1 / 4 + 0.2 / 0.8)],
 )
 def test_differences_of_folds_and_of_random_splits_are_corrected_for_shared_training_samples(
-    division: str, keys: dict[str, Any], variance: float, tmp_path: Path, comparing: Compare
+    division: str, keys: dict[str, Any], variance: float, tmp_path: Path
 ) -> None:
     gaps = [0.010, 0.014, 0.012, 0.004]
     for part, gap in enumerate(gaps):
@@ -404,7 +395,6 @@ def test_one_run_has_the_sections_that_an_option_asks_for(
     section: str,
     text: str,
     tmp_path: Path,
-    comparing: Compare,
     open_page: Callable[..., Page],
 ) -> None:
     comparison = comparing(write_run(tmp_path / "run", {}, 0.95), **asked)
@@ -437,7 +427,7 @@ def test_twelve_runs_fit_on_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sum("  finished  " in line for line in lines) == 12
 
 
-def test_the_groups_are_sorted_and_runs_are_details_of_many(tmp_path: Path, comparing: Compare) -> None:
+def test_the_groups_are_sorted_and_runs_are_details_of_many(tmp_path: Path) -> None:
     results = {
         name: [0.9 + n / 100 + seed / 1000 for seed in range(7)]
         for n, name in enumerate(("adamw", "lion", "sgd"))
@@ -455,9 +445,7 @@ def test_the_groups_are_sorted_and_runs_are_details_of_many(tmp_path: Path, comp
 
 
 @pytest.mark.parametrize("name", ["a clear winner", "a tie", "one run"])
-def test_the_page_begins_with_the_verdict(
-    name: str, tmp_path: Path, comparing: Compare, open_page: Callable[..., Page]
-) -> None:
+def test_the_page_begins_with_the_verdict(name: str, tmp_path: Path, open_page: Callable[..., Page]) -> None:
     results, status, sentence = SWEEPS[name]
     write_page(comparing(write_sweep(tmp_path / "sweep", results)), tmp_path / "report.html")
     page = open_page(tmp_path / "report.html")
@@ -477,7 +465,7 @@ def test_the_page_begins_with_the_verdict(
     assert ("of 1 run" in page.title()) == (not is_compared)
 
 
-def test_seeds_of_a_third_group_hide_no_pairs_of_the_first_two(tmp_path: Path, comparing: Compare) -> None:
+def test_seeds_of_a_third_group_hide_no_pairs_of_the_first_two(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(0, 0.01, (3, 10))
     for optimizer, mean, first, row in (("adamw", 0.9, 0, 0), ("sgd", 0.903, 0, 1), ("lion", 0.5, 50, 2)):
         for n in range(10):
@@ -489,7 +477,7 @@ def test_seeds_of_a_third_group_hide_no_pairs_of_the_first_two(tmp_path: Path, c
     assert "hardly known" not in verdict.sentence
 
 
-def test_a_choice_between_other_quantities_decides_nothing(tmp_path: Path, comparing: Compare) -> None:
+def test_a_choice_between_other_quantities_decides_nothing(tmp_path: Path) -> None:
     for optimizer, final in (("adamw", 0.9), ("sgd", 0.5)):
         for smoothing in (0.0, 0.2):
             for seed in range(4):
@@ -503,9 +491,7 @@ def test_a_choice_between_other_quantities_decides_nothing(tmp_path: Path, compa
 
 
 @pytest.mark.parametrize("key", ["task.label_smoothing", "task.loss"])
-def test_losses_that_are_other_quantities_decide_nothing(
-    key: str, tmp_path: Path, comparing: Compare
-) -> None:
+def test_losses_that_are_other_quantities_decide_nothing(key: str, tmp_path: Path) -> None:
     for value, final in (("one", 0.9), ("two", 0.5)):
         for seed in range(3):
             write_run(tmp_path / f"{value}-{seed}", {key: value, "seed": seed}, final + final * seed / 1000)
@@ -565,7 +551,7 @@ def test_values_define_a_loss_if_it_uses_them(
     assert differing_definitions(metric, [one, other]) == differing
 
 
-def test_losses_of_one_definition_are_compared(tmp_path: Path, comparing: Compare) -> None:
+def test_losses_of_one_definition_are_compared(tmp_path: Path) -> None:
     """Keys of the optimizer, and a key of the task that an earlier version did not have, change no definition."""
     for value, final in (("adamw", 0.9), ("sgd", 0.5)):
         for seed in range(3):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import io
 import json
 import shutil
@@ -19,8 +18,6 @@ import hydrant
 from hydrant import cli
 from hydrant.extensions.predict.arrays import Arrays
 from hydrant.extensions.predict.prediction import Prediction
-
-digits_module = importlib.import_module("hydrant.data.vision")
 
 IMAGES = {"cat": (60, 6), "=dog": (190, 5)}  # class: mean color, number of images
 

@@ -5,26 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import Compare, write_run, write_study_record
+from planted import comparing, write_run, write_study_record
 
 from hydrant.errors import RecordError
-from hydrant.extensions.compare.comparison import Comparison, compare
 from hydrant.extensions.compare.serialize import for_paper, to_brief, to_text
-from hydrant.extensions.compare.sources import Question, read_runs
 from hydrant.extensions.study.report import read_earlier
 from hydrant.records import PlannedJob, SweepPlan
 from hydrant.sweeps.plan import write_plan
 
 ACCURACIES = {"adamw": [0.90, 0.91, 0.89, 0.90, 0.92], "sgd": [0.80, 0.82, 0.80, 0.79, 0.81]}
-
-
-@pytest.fixture(scope="module")
-def comparing() -> Compare:
-    def run(*words: Path | str, **options: Any) -> Comparison:
-        question = Question(**options)
-        return compare(read_runs([str(word) for word in words], question.varied), question)
-
-    return run
 
 
 def write_study(folder: Path, *, is_decided: bool, **protocol: Any) -> Path:
@@ -36,9 +25,7 @@ def write_study(folder: Path, *, is_decided: bool, **protocol: Any) -> Path:
     return folder
 
 
-def test_an_undecided_study_is_not_decided_by_a_test_of_a_fixed_number(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_an_undecided_study_is_not_decided_by_a_test_of_a_fixed_number(tmp_path: Path) -> None:
     study = write_study(tmp_path / "upd", is_decided=False)
     comparison = comparing(study)
     lines = to_text(comparison, None).splitlines()
@@ -56,9 +43,7 @@ def test_an_undecided_study_is_not_decided_by_a_test_of_a_fixed_number(
     assert (brief["study"]["status"], brief["study"]["winner"]) == ("undecided", None)
 
 
-def test_the_answer_has_the_sizes_of_the_splits_that_all_runs_have(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_the_answer_has_the_sizes_of_the_splits_that_all_runs_have(tmp_path: Path) -> None:
     for seed, num_train in enumerate((100, 100, 90)):
         summary = write_run(tmp_path / str(seed), {"seed": seed}, 0.9) / "summary.json"
         sizes = {"num_samples": {"train": num_train, "val": 360}}
@@ -69,7 +54,7 @@ def test_the_answer_has_the_sizes_of_the_splits_that_all_runs_have(
     assert to_brief(comparing(tmp_path))["num_samples"] == {}, "one run does not say"
 
 
-def test_a_decided_study_decides(tmp_path: Path, comparing: Compare) -> None:
+def test_a_decided_study_decides(tmp_path: Path) -> None:
     comparison = comparing(write_study(tmp_path / "upd", is_decided=True))
     evidence = "4 fresh seeds, 95 % interval 0.03 to 0.17 for all looks"
     sentence = f"Decided: adamw is better than sgd by 0.1 in val/accuracy ({evidence}).\n"
@@ -77,7 +62,7 @@ def test_a_decided_study_decides(tmp_path: Path, comparing: Compare) -> None:
     assert comparison.verdict.winner == "optimizer=adamw"
 
 
-def test_a_forged_study_says_what_its_runs_say(tmp_path: Path, comparing: Compare) -> None:
+def test_a_forged_study_says_what_its_runs_say(tmp_path: Path) -> None:
     study = write_study(tmp_path / "upd", is_decided=True)
     true, file = comparing(study), study / "study.json"
     verdict = {"status": "decided", "winner": "sgd", "sentence": "Decided: sgd is better.\nBuy it"}
@@ -107,7 +92,7 @@ def test_a_forged_study_says_what_its_runs_say(tmp_path: Path, comparing: Compar
     ids=str,
 )
 def test_without_a_readable_study_the_comparison_decides(
-    damage: str | dict[str, Any], tmp_path: Path, comparing: Compare, capsys: pytest.CaptureFixture[str]
+    damage: str | dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = write_study(tmp_path / "upd", is_decided=False)
     content = json.loads((study / "study.json").read_text())
@@ -128,7 +113,7 @@ def test_without_a_readable_study_the_comparison_decides(
     "options", [{}, {"by": ["optimizer"]}, {"by": ["optimizer"], "best_over": ["optimizer.lr"]}]
 )
 def test_the_runs_that_tuned_are_in_no_group(
-    metric: str, options: dict[str, list[str]], tmp_path: Path, comparing: Compare
+    metric: str, options: dict[str, list[str]], tmp_path: Path
 ) -> None:
     """Whatever the metric and the options: a result that chose a setting flatters it."""
     study = write_study(tmp_path / "upd", is_decided=True)
@@ -143,9 +128,7 @@ def test_the_runs_that_tuned_are_in_no_group(
     assert ("These are runs of " in text) == (metric == "val/loss")
 
 
-def test_another_metric_than_that_of_the_study_has_a_verdict_of_its_own(
-    tmp_path: Path, comparing: Compare
-) -> None:
+def test_another_metric_than_that_of_the_study_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     study = write_study(tmp_path / "upd", is_decided=False)
     comparison = comparing(study, metric="val/loss")
     lines = to_text(comparison, None).splitlines()
@@ -156,7 +139,7 @@ def test_another_metric_than_that_of_the_study_has_a_verdict_of_its_own(
     assert "so they claim too much." in comparison.caution
 
 
-def test_until_a_study_has_fresh_seeds_all_its_runs_are_compared(tmp_path: Path, comparing: Compare) -> None:
+def test_until_a_study_has_fresh_seeds_all_its_runs_are_compared(tmp_path: Path) -> None:
     study = write_study(tmp_path / "upd", is_decided=False)
     for run in study.glob("*-[1-4]"):
         run.rename(tmp_path / run.name)
@@ -166,13 +149,13 @@ def test_until_a_study_has_fresh_seeds_all_its_runs_are_compared(tmp_path: Path,
     assert comparison.verdict.sentence.endswith(", so chance may explain it."), "the study chooses the seeds"
 
 
-def test_runs_of_a_study_beside_others_are_no_study(tmp_path: Path, comparing: Compare) -> None:
+def test_runs_of_a_study_beside_others_are_no_study(tmp_path: Path) -> None:
     study = write_study(tmp_path / "upd", is_decided=False)
     other = write_run(tmp_path / "more" / "lion", {"optimizer": "lion", "seed": 0}, 0.7)
     assert comparing(study, other).study is None
 
 
-def test_seeds_that_came_after_results_count_as_a_further_look(tmp_path: Path, comparing: Compare) -> None:
+def test_seeds_that_came_after_results_count_as_a_further_look(tmp_path: Path) -> None:
     values = {"adamw": [0.93, 0.91, 0.95, 0.93], "sgd": [0.90, 0.895, 0.92, 0.91]}
     for n, (name, results) in enumerate(values.items()):
         for seed, value in enumerate(results):
@@ -206,7 +189,7 @@ def test_seeds_that_came_after_results_count_as_a_further_look(tmp_path: Path, c
 
 
 def test_a_job_of_a_study_that_has_not_begun_is_of_the_study(
-    tmp_path: Path, comparing: Compare, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     study = write_study(tmp_path / "upd", is_decided=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from hydrant.extensions.compare.comparison import Comparison
     from hydrant.extensions.compare.groups import Group
     from hydrant.extensions.compare.run import Run
-
-Compare = Callable[..., "Comparison"]
-"""The fixture `comparing`."""
 
 CONFIG: dict[str, Any] = {
     "optimizer": {"_target_": "torch.optim.AdamW", "lr": 0.001},
@@ -49,6 +46,15 @@ TARGETS = {"adamw": "torch.optim.AdamW", "sgd": "torch.optim.SGD", "lion": "hydr
 ENVIRONMENT = {
     "python": "3.11.7", "torch": "2.15.0", "cuda": None, "gpu": None, "git_commit": "a" * 40, "git_dirty": False
 }  # fmt: skip
+
+
+def comparing(*words: Path | str, **options: Any) -> Comparison:
+    """Return the comparison of these runs with the options of a `Question`."""
+    from hydrant.extensions.compare.comparison import compare
+    from hydrant.extensions.compare.sources import Question, read_runs
+
+    question = Question(**options)
+    return compare(read_runs([str(word) for word in words], question.varied), question)
 
 
 def write_run(

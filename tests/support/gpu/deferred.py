@@ -32,7 +32,7 @@ def views_of(results: Any) -> Any:
 def fill(views: Any, values: Any) -> None:
     """Copy what a kernel of the CPU has returned into the views, except what it has computed in place."""
     if isinstance(views, torch.Tensor):
-        if not _is_same_memory(views, values):
+        if not is_same_memory(views, values):
             views.copy_(values)
     elif isinstance(views, list | tuple):
         for view, value in zip(views, values, strict=True):
@@ -50,7 +50,7 @@ def _written(operation: OpOverload, args: Any, kwargs: dict[str, Any]) -> list[t
     ]
 
 
-def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+def is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 

@@ -200,13 +200,9 @@ class _HostCall:
             if result is view:
                 return tensor
         for view, tensor in self._pairs:
-            if result.numel() and _share_memory(result, view):
+            if result.numel() and deferred.is_same_memory(result, view):
                 is_same = result.shape == view.shape and result.stride() == view.stride()
                 if is_same and result.data_ptr() == view.data_ptr():
                     return tensor
                 return tensor.as_strided(result.shape, result.stride(), result.storage_offset())
         return on_device(result, self.device)
-
-
-def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -208,10 +208,9 @@ def _check_part(key: str, node: Any, remedy: str, is_partial: bool) -> None:
             remedy = groups.in_defaults(key, node)
         remedy = f"choose an option: {remedy}"
         if isinstance(node, dict) and key in groups.GROUPS:
-            is_data, by_target = key == "data", "name its class or function by _target_"
-            remedy += (
-                f"; in an option of yours, {'begin it with `defaults: [dataset]`' if is_data else by_target}"
-            )
+            by_target = "name its class or function by _target_"
+            how = "begin it with `defaults: [dataset]`" if key == "data" else by_target
+            remedy += f"; in an option of yours, {how}"
         raise ConfigError(key, f"{shown(node)} is not a config with a _target_", remedy=remedy)
     if is_partial and not node.get("_partial_"):
         message = "needs true, because the run adds arguments later"
@@ -279,11 +278,9 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
     check_consent(packages, words)
     trusted = tuple(map(str, packages)) if isinstance(packages, list) else ()
     hydra: Mapping[str, Any] = raw.get("hydra") or {}
-    _check_job(hydra.get("job", {}), words)
-    refused = {name: hydra.get(name) for name in _REFUSED} | {
-        "job.chdir": (hydra.get("job") or {}).get("chdir")
-    }
-    for name in filter(refused.get, _REFUSED):
+    job: Mapping[str, Any] = hydra.get("job") or {}
+    _check_job(job, words)
+    for name in filter({**hydra, "job.chdir": job.get("chdir")}.get, _REFUSED):
         reason, _, remedy = _REFUSED[name].partition("; ")
         raise ConfigError(f"hydra.{name}", reason, remedy=remedy)
     for name, allowed in _ALLOWED.items():

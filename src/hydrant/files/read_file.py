@@ -208,15 +208,10 @@ def read_json(file: Path, kind: type[T], remedy: str = "", fields: Any = Any) ->
     return _read(file, parse_json, kind, remedy, MAX_BYTES, fields)
 
 
-def read_yaml(file: Path, kind: type[T], remedy: str = "", fields: Any = Any) -> T | None:
+def read_yaml(file: Path, kind: type[T], fields: Any = Any) -> T | None:
     """Return the content of a YAML file; None if there is none. Arguments and errors are those of `read_json`."""
     return _read(
-        file,
-        lambda text: yaml.load(text.decode("utf-8-sig"), PlainLoader),
-        kind,
-        remedy,
-        _MAX_YAML_BYTES,
-        fields,
+        file, lambda text: yaml.load(text.decode("utf-8-sig"), PlainLoader), kind, "", _MAX_YAML_BYTES, fields
     )
 
 

@@ -72,11 +72,8 @@ class _Whole:
     def open(self, path: str) -> Image:
         return open_rgb(path)
 
-    def for_training(self, transform: Any) -> Callable[[Any], Any]:
-        return transform
-
-    def for_evaluation(self, transform: Any) -> Callable[[Any], Any]:
-        return transform
+    def adapted(self, training: Any, evaluation: Any) -> tuple[Transform, Transform]:
+        return training, evaluation
 
 
 @dataclass(frozen=True)
@@ -140,19 +137,14 @@ class _Reducing:
     def open(self, path: str) -> _File:
         return self.read_header(_content(path))
 
-    def for_training(self, transform: Any) -> Callable[[Any], Any]:
+    def adapted(self, training: Any, evaluation: Any) -> tuple[Transform, Transform]:
         from timm.data.transforms import MaybePILToTensor
         from torchvision.transforms import Compose, RandomHorizontalFlip
 
-        crop, *later = transform.transforms
+        (crop, *later), (resize, *to_input) = training.transforms, evaluation.transforms
         need_images = not all(isinstance(step, RandomHorizontalFlip | MaybePILToTensor) for step in later)
-        return Compose([_RandomCrop(crop, self.interpolation), *[_as_image] * need_images, *later])
-
-    def for_evaluation(self, transform: Any) -> Callable[[Any], Any]:
-        from torchvision.transforms import Compose
-
-        resize, *later = transform.transforms
-        return Compose([_Resize(resize, self.interpolation), *later])
+        train = Compose([_RandomCrop(crop, self.interpolation), *[_as_image] * need_images, *later])
+        return train, Compose([_Resize(resize, self.interpolation), *to_input])
 
 
 @dataclass(frozen=True)
@@ -307,7 +299,7 @@ def image_folder(
     mean, std = tuple(mean), tuple(std)
     common: dict[str, Any] = {"input_size": shape, "interpolation": interpolation, "mean": mean, "std": std}
     resize = _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
-    transforms = reader.for_training(augment.transform(**common)), reader.for_evaluation(resize)
+    transforms = reader.adapted(augment.transform(**common), resize)
     damaged = base.DamagedSamples(
         on_error == "skip", "; repair or remove it, or skip it with data.on_error=skip"
     )

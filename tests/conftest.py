@@ -25,11 +25,13 @@ import torch
 from example_projects import use_example
 from quick_runs import PICTURES, draw_pixels
 from repository import ROOT
-from shared_configs import QuickComposer, SharingComposer, folders
+from shared_configs import FOLDER, QuickComposer, SharingComposer
+from spawned import share_fork_server
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hydrant import cli, imports
 from hydrant.config import compose
+from hydrant.data import vision
 from hydrant.runs import reporter
 
 pytest_plugins = ["answers", "shared_fixtures", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
@@ -189,8 +191,8 @@ def _no_project_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="session", autouse=True)
 def _what_each_run_repeats_is_quick() -> Iterator[None]:
-    """Let fsync do nothing in this process, and ask Git once for Hydrant's commit, which each run records, and for the
-    commit of the working folder only if it is a repository.
+    """Let fsync do nothing in this process, read the digits once, and ask Git once for Hydrant's commit, which each run
+    records, and for the commit of the working folder only if it is a repository.
 
     A run calls fsync twenty times, and only a loss of power needs it. Counting the objects that collecting has frozen
     takes as long as a scan; there are some, so `paused_gc` moves no others.
@@ -198,6 +200,7 @@ def _what_each_run_repeats_is_quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # which refuses a wrong descriptor too
         patch.setattr(reporter, "commit", cache(reporter.commit))
+        patch.setattr(vision, "_table", cache(vision._table))
         ask_git = reporter._git
         patch.setattr(reporter, "_git", lambda *words: ask_git(*words) if Path(".git").exists() else None)
         patch.setattr(imports, "gc", SimpleNamespace(**vars(gc) | {"get_freeze_count": lambda: 1}))
@@ -209,9 +212,12 @@ _OF_COMPOSING = re.compile(r"config/test_(compose|file_source|groups|hydra_\w+|j
 
 @pytest.fixture(scope="session", autouse=True)
 def _folder_of_shared_configs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> None:
-    base = tmp_path_factory.getbasetemp()
-    folders[:] = [(base.parent if hasattr(pytestconfig, "workerinput") else base) / "configs"]
-    folders[0].mkdir(exist_ok=True)
+    base, is_worker = tmp_path_factory.getbasetemp(), hasattr(pytestconfig, "workerinput")
+    folder = (base.parent if is_worker else base) / "configs"
+    folder.mkdir(exist_ok=True)
+    os.environ[FOLDER] = str(folder)
+    if is_worker:
+        share_fork_server(folder)
 
 
 @pytest.fixture(scope="module", autouse=True)

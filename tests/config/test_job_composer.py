@@ -33,7 +33,7 @@ WORDS = (
     ["+scheduler@schedules.weight_decay=linear", "seed=1"],
     ["+scheduler@schedules.weight_decay=linear", "seed=2", "~schedules.weight_decay.end_ratio"],
     ["optimizer.lr=0.3", "hydra.sweep.subdir=elsewhere"],
-    ["optimizer.lr=0.1"],
+    ["optimizer.lr=0.1"],  # as the first
 )
 
 
@@ -57,7 +57,8 @@ def content(config: DictConfig) -> Any:
 
 
 def test_the_configs_are_those_of_hydra(jobs: JobComposer) -> None:
-    expected = [content(as_hydra_composes(jobs, words)) for words in WORDS]
+    expected = [content(as_hydra_composes(jobs, words)) for words in WORDS[:-1]]
+    expected.append(expected[0])
     assert [content(jobs.compose(words)) for words in WORDS] == expected
     assert type(jobs._composer) is QuickComposer  # most tests of runs compose by it
     for words, one in zip(reversed(WORDS), reversed(expected), strict=True):
@@ -77,7 +78,7 @@ def test_tests_compose_the_files_of_a_user_as_hydra_does(workdir: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     with composing() as composer:
-        for words in (["experiment=mine"], ["experiment=mine", "optimizer=adam", "seed=1"], [], WORDS[2]):
+        for words in (["experiment=mine"], ["experiment=mine", "optimizer=adam", "seed=1"], WORDS[1]):
             expected, found = (
                 content(kind(composer.name, []).load(words, RunMode.RUN))
                 for kind in (Composer, QuickComposer)
@@ -127,17 +128,15 @@ def test_random_overrides_give_what_hydra_gives(jobs: JobComposer) -> None:
     assert len(CASES) >= 20
 
 
-@pytest.mark.parametrize(
-    "drawn", [["optimizer=adamv"], ["+seed=1"], ["nothing=1"], ["~nothing"], ["seed=1,2"]]
-)
-def test_errors_are_those_of_hydra(jobs: JobComposer, drawn: list[str]) -> None:
-    with pytest.raises(HydraException) as expected, quick_hydra():
-        as_hydra_composes(jobs, drawn)
+def test_errors_are_those_of_hydra(jobs: JobComposer) -> None:
     jobs.compose([])
-    for _ in range(2):
-        with pytest.raises(ConfigError) as found:
-            jobs.compose(drawn)
-        assert str(found.value) == str(explain(expected.value))
+    for drawn in (["optimizer=adamv"], ["+seed=1"], ["nothing=1"], ["~nothing"], ["seed=1,2"]):
+        with pytest.raises(HydraException) as expected, quick_hydra():
+            as_hydra_composes(jobs, drawn)
+        for _ in range(2):
+            with pytest.raises(ConfigError) as found:
+                jobs.compose(drawn)
+            assert str(found.value) == str(explain(expected.value))
 
 
 @pytest.fixture

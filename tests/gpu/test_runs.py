@@ -130,15 +130,8 @@ def test_a_killed_run_continues_bit_for_bit(words: str, workdir: Path) -> None:
     hook = ("allow_targets=[killer]", "+hooks.killer._target_=killer.Killer")
 
     def start(name: str) -> int:
-        command = [
-            sys.executable,
-            str(ROOT / "train.py"),
-            f"name={name}",
-            *DIGITS,
-            "duration=15",
-            *words.split(),
-            *hook,
-        ]
+        command = [sys.executable, str(ROOT / "train.py"), f"name={name}", *DIGITS, "duration=15", *words.split(),
+                   *hook]  # fmt: skip
         variables = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(workdir), os.environ.get("PYTHONPATH", "")])
         }
@@ -193,14 +186,8 @@ def test_auto_finds_the_micro_batch_that_fits(train: Train) -> None:
 )
 def test_two_gpus_train_as_one(words: str, train: Train, workdir: Path) -> None:
     base = (*DIGITS, "model.dropout=0", "duration=6")
-    command = [
-        sys.executable,
-        str(ROOT / "train.py"),
-        "name=two",
-        *base,
-        *words.split(),
-        "parallel.num_processes=2",
-    ]
+    command = [sys.executable, str(ROOT / "train.py"), "name=two", *base, *words.split(),
+               "parallel.num_processes=2"]  # fmt: skip
     subprocess.run(command, check=True)
     assert_equal_rows(workdir / "outputs/two", train(*base, name="one"), 6, 1e-4)
 

@@ -21,15 +21,8 @@ from hydrant.runs.folder import RunFolder
 from hydrant.runs.record import History, JsonLines
 from hydrant.training import loop
 
-WORDS = (
-    "tracker=local",
-    "model.hidden=[16]",
-    "duration=12",
-    "log_every=1",
-    "eval_every=12",
-    "save_every=4",
-    "save_async=false",
-)
+WORDS = ("tracker=local", "model.hidden=[16]", "duration=12", "log_every=1", "eval_every=12", "save_every=4",
+         "save_async=false")  # fmt: skip
 
 
 def fill_disk(patch: pytest.MonkeyPatch, disk: ExitStack, folder: Path, updates: range) -> None:

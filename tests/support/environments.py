@@ -142,14 +142,8 @@ def attack(
         return [f"the second start ended with {again.status}: {again.output[-3000:]}"]
     last = f"checkpoints/{(whole / 'checkpoints' / 'last').readlink()}"
     # What could not be written of the rest, such as histograms, the manifest does not count.
-    results = (
-        f"{last}/model",
-        f"{last}/ema",
-        f"{last}/training",
-        "checkpoints/last",
-        "metrics.jsonl",
-        "summary.json",
-    )
+    results = (f"{last}/model", f"{last}/ema", f"{last}/training", "checkpoints/last", "metrics.jsonl",
+               "summary.json")  # fmt: skip
     return [f"{file} differs" for file in differing(folder, whole) if file.startswith(results)]
 
 

@@ -6,16 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_PATHS = {
-    "open": (0, None),
-    "os.mkdir": (0, 2),
-    "os.rename": (1, 3),
-    "os.remove": (0, 1),
-    "os.rmdir": (0, 1),
-    "os.symlink": (1, 2),
-    "os.link": (1, 3),
-    "os.truncate": (0, None),
-}
+_PATHS = {"open": (0, None), "os.mkdir": (0, 2), "os.rename": (1, 3), "os.remove": (0, 1), "os.rmdir": (0, 1),
+          "os.symlink": (1, 2), "os.link": (1, 3), "os.truncate": (0, None)}  # fmt: skip
 """Events of Python's audit hooks: the positions of the path and of the folder's descriptor in their arguments."""
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

@@ -13,14 +13,8 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-LONG = (
-    "tracker=local",
-    "model.hidden=[16]",
-    "duration=1000000",
-    "log_every=20",
-    "eval_every=4000",
-    "save_every=4000",
-)
+LONG = ("tracker=local", "model.hidden=[16]", "duration=1000000", "log_every=20", "eval_every=4000",
+        "save_every=4000")  # fmt: skip
 """Overrides of a run that lasts until it is stopped."""
 
 

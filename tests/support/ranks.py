@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from quick_runs import draw_pixels
+from shared_configs import SharingComposer
 from spawned import spawn
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -20,6 +21,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from hydrant import cli
+from hydrant.config import compose
 from hydrant.data.base import ON_HOST
 from hydrant.data.splits import DataIdentity
 from hydrant.optimizers.ema import NoAveraging
@@ -176,7 +178,7 @@ def _commands(
     os.chdir(folder)
     sys.path.insert(0, folder)
     draw_pixels(setattr)
-    os.fsync = os.fstat
+    os.fsync, compose.Composer = os.fstat, SharingComposer
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_ranks)}
     timeout = timedelta(seconds=60)  # a rank that waits for a missing one fails
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks, timeout=timeout)

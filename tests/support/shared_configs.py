@@ -6,12 +6,14 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hydra import version
 from hydra._internal import config_repository, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
@@ -19,6 +21,7 @@ from hydra.core.object_type import ObjectType
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from repository import ROOT
 
 from hydrant.config.check import check_hydra_node
 from hydrant.config.command_line import with_limits
@@ -27,12 +30,14 @@ from hydrant.config.groups import conf_dir
 
 _HYDRANTS = {"pkg://hydra.conf", with_limits(str(conf_dir())), "structured://"}
 """The search path without a user's folder."""
+_EXAMPLES = with_limits(f"{ROOT}/examples/")
+"""Begins the paths of users' folders that no test changes."""
 
-_jobs: list[JobComposer] = []
-"""One, once it is made, which keeps what it has composed."""
+_jobs = dict[frozenset[str], JobComposer]()
+"""By the search path: each keeps what it has composed."""
 
-folders: list[Path] = []
-"""One, where all processes of this run of the tests find what each has composed."""
+FOLDER = "_TESTS_CONFIGS"
+"""The variable with the folder where all processes of this run of the tests find what each has composed."""
 
 _read, _merged = dict[str, Any](), dict[str, bytes]()
 
@@ -56,29 +61,42 @@ def _read_once(repository: ConfigRepository, config_path: str) -> Any:
 def _merge_once(loader: ConfigLoaderImpl, defaults: Sequence[Any], repo: Any) -> DictConfig:
     """Merge the files of a defaults list. Those before the first of a user are merged once."""
     num_before = sum(1 for _ in takewhile(lambda d: _is_hydrants(repo.delegate, d.config_path), defaults))
-    if (key := f"{defaults[:num_before]}") not in _merged:
-        repo.cache = deepcopy(repo.cache)  # merging changes what was read
-        _merged[key] = pickle.dumps(_MERGE(loader, defaults[:num_before], repo))
-    merged = pickle.loads(_merged[key])
-    for default in defaults[num_before:]:
-        read = f"config_path={default.config_path}"
-        repo.cache[read] = deepcopy(repo.cache[read])
-        content = _MERGE(loader, [default], repo)
-        try:
-            merged.merge_with(content)
-        except OmegaConfBaseException:
-            return _MERGE(loader, defaults, repo)  # which names the file
+    merged = _merged_before(loader, defaults[:num_before], repo)
+    try:
+        _merge_each(merged, loader, defaults[num_before:], repo)
+    except OmegaConfBaseException:
+        return _MERGE(loader, defaults, repo)  # which names the file
     return merged
 
 
+def _merged_before(loader: ConfigLoaderImpl, defaults: Sequence[Any], repo: Any) -> DictConfig:
+    """Return Hydrant's files merged. Lists that begin alike share it."""
+    if (key := f"{defaults}") not in _merged:
+        num_kept = max(len(defaults) - 1, 0) // _STEP * _STEP
+        merged = _merged_before(loader, defaults[:num_kept], repo) if num_kept else OmegaConf.create()
+        _merge_each(merged, loader, defaults[num_kept:], repo)
+        _merged[key] = pickle.dumps(merged)
+    return pickle.loads(_merged[key])
+
+
+def _merge_each(merged: DictConfig, loader: ConfigLoaderImpl, defaults: Sequence[Any], repo: Any) -> None:
+    for default in defaults:
+        read = f"config_path={default.config_path}"
+        repo.cache[read] = deepcopy(repo.cache[read])  # merging changes what was read
+        merged.merge_with(_MERGE(loader, [default], repo))
+
+
 _READ, _MERGE = ConfigRepository.load_config, ConfigLoaderImpl._compose_config_from_defaults_list
+_STEP = 6
+"""The number of files after which what is merged so far is kept."""
+_FIND, _EMPTY = ConfigRepository._find_object_source, OmegaConf.create()
 
 
 class _Files(dict[Any, bytes]):
     """What the processes of one run of the tests have composed: each value is also in a file of the folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, search_path: Iterable[str]) -> None:
+        self._folder, self._search_path = folder, sorted(search_path)
 
     def __contains__(self, key: object) -> bool:
         if not super().__contains__(key) and (file := self._file(key)).exists():
@@ -92,21 +110,29 @@ class _Files(dict[Any, bytes]):
         beside.replace(self._file(key))
 
     def _file(self, key: object) -> Path:
-        return self._folder / hashlib.sha1(repr(key).encode()).hexdigest()
+        return self._folder / hashlib.sha1(f"{self._search_path}{key}".encode()).hexdigest()
 
 
 @contextmanager
 def quick_hydra() -> Iterator[None]:
-    """Let Hydra read and merge each of Hydrant's files once for all tests."""
+    """Let Hydra read and merge each of Hydrant's files once for all tests, and look for each file once in here."""
+    found = dict[Any, Any]()
+
+    def find_once(repository: ConfigRepository, config_path: str, object_type: ObjectType) -> Any:
+        key = (id(repository.sources), config_path, object_type)
+        if key not in found:
+            found[key] = repository.sources, _FIND(repository, config_path, object_type)
+        return found[key][1]
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigRepository, "_find_object_source", find_once)
+        patch.setattr(version, "base_at_least", cache(version.base_at_least))
         patch.setattr(ConfigRepository, "load_config", _read_once)
         patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", _merge_once)
         # It would copy what it reads from, to change the sources.
         patch.setattr(config_repository, "copy", SimpleNamespace(deepcopy=lambda sources: sources))
         # Hydra 1.3 makes it for each entry of each defaults list, for interpolations there: we have none.
-        patch.setattr(
-            defaults_list, "_create_interpolation_map", lambda *_: OmegaConf.create(), raising=False
-        )
+        patch.setattr(defaults_list, "_create_interpolation_map", lambda *_: _EMPTY, raising=False)
         yield
 
 
@@ -120,27 +146,26 @@ class QuickComposer(Composer):
 
 
 class SharingComposer(QuickComposer):
-    """Composes a config as a job of one sweep with the others that are of Hydrant's files alone."""
-
-    def _has_hydrants_files(self) -> bool:
-        return {element.path for element in self.loader.get_search_path().get_path()} == _HYDRANTS
+    """Composes a config as a job of one sweep with the others that are of the same files, which no test changes."""
 
     def compose(self, overrides: Iterable[str], mode: RunMode = RunMode.RUN, **options: bool) -> DictConfig:
         words = list(overrides)
+        path = frozenset(element.path for element in self.loader.get_search_path().get_path())
+        is_kept = all(folder.startswith(_EXAMPLES) for folder in path - _HYDRANTS)
         is_run = mode == RunMode.RUN and self.name == ENTRY
-        if is_run and self._has_hydrants_files() and not any("hydra" in word for word in words):
+        if is_run and is_kept and not any("hydra" in word for word in words):
             try:
-                return self._compose_shared(words)
+                return self._compose_shared(words, path)
             except Exception:  # what is wrong is said below
                 pass
         return super().compose(words, mode, **options)
 
-    def _compose_shared(self, words: list[str]) -> DictConfig:
-        if not _jobs:
-            _jobs.append(JobComposer(self, super().compose([])))
-            _jobs[0]._shared = _Files(folders[0])
-        _jobs[0]._composer = self
-        config = _jobs[0].compose(words)
+    def _compose_shared(self, words: list[str], path: frozenset[str]) -> DictConfig:
+        if path not in _jobs:
+            _jobs[path] = JobComposer(self, super().compose([]))
+            _jobs[path]._shared = _Files(Path(os.environ[FOLDER]), path)
+        _jobs[path]._composer = self
+        config = _jobs[path].compose(words)
         config.hydra.runtime.cwd = str(Path.cwd())
         if config.allow_targets:
             check_hydra_node(config, self.words)  # by the words of this command

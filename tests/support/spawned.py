@@ -1,8 +1,12 @@
-"""Call a function on several ranks, each in a process of its own."""
+"""Call a function on several ranks, each in a process of its own; and the server of such processes."""
 
+import fcntl
+import json
 import os
 import sys
 from collections.abc import Callable
+from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 
 import torch.multiprocessing as mp
@@ -10,15 +14,37 @@ import torch.multiprocessing as mp
 from hydrant.sweeps.executors.base import Unit
 from hydrant.sweeps.fork_server.call import start_server
 
-PRELOAD = (
-    "hydrant.commands.train",
-    "hydrant.sweeps.executors.base",
-    "hydrant.runs.execute",
-    *Unit.paths_to_preload([]),
-    "torch._dynamo",
-    "torch.distributed.fsdp",
-)
+PRELOAD = ("hydrant.commands.train", "hydrant.sweeps.executors.base", "hydrant.runs.execute",
+           *Unit.paths_to_preload([]), "torch._dynamo", "torch.distributed.fsdp")  # fmt: skip
 """Modules that ranks need. They are forked from a server that has imported them."""
+
+
+def share_fork_server(folder: Path) -> None:
+    """Let the processes with this folder use the fork server of the first that needs one: each would import torch.
+
+    Any may end first. So each opens the pipe that keeps the server alive.
+    """
+    server: Any = forkserver._forkserver
+    start, file = server.ensure_running, folder / "fork_server"
+
+    def ensure_running() -> None:
+        if server._forkserver_pid:
+            start()
+        elif not server._forkserver_address:
+            with file.open("a+") as record:
+                fcntl.flock(record, fcntl.LOCK_EX)
+                record.seek(0)
+                if line := record.read():
+                    pipe, server._forkserver_address, key = json.loads(line)
+                    server._forkserver_alive_fd = os.open(pipe, os.O_WRONLY)
+                    server._forkserver_authkey = bytes.fromhex(key)
+                    return
+                start()
+                pipe = f"/proc/{os.getpid()}/fd/{server._forkserver_alive_fd}"
+                key = getattr(server, "_forkserver_authkey", b"").hex()  # since Python 3.14
+                record.write(json.dumps([pipe, server._forkserver_address, key]))
+
+    server.ensure_running = forkserver.ensure_running = ensure_running
 
 
 def spawn(

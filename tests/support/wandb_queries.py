@@ -87,15 +87,8 @@ def history_page(run: ReceivedRun, variables: Variables) -> dict[str, Any]:
 
 def matches(run: ReceivedRun, filters: Mapping[str, Any]) -> bool:
     """Return whether a run matches a filter. Covers the part of MongoDB's query language that Hydrant uses."""
-    fields = {
-        "name": run.run_id,
-        "displayName": run.name,
-        "group": run.group,
-        "jobType": run.job_type,
-        "state": run.state,
-        "sweep": run.sweep,
-        "tags": run.tags,
-    }
+    fields = {"name": run.run_id, "displayName": run.name, "group": run.group, "jobType": run.job_type,
+              "state": run.state, "sweep": run.sweep, "tags": run.tags}  # fmt: skip
 
     def matches_one(key: str, value: Any) -> bool:
         if key == "$and":

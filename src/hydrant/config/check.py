@@ -79,11 +79,11 @@ def _declared_by_data(config: DictConfig, resolved: Mapping[str, Any]) -> dict[s
         ConfigError: the data set cannot be built.
     """
     node = resolved["data"].get("train")
-    raw = leaves(OmegaConf.to_container(config, resolve=False))
+    raw = leaves(OmegaConf.to_container(config, resolve=False)) if isinstance(node, dict) else ()
     texts = [value for key, value in raw if isinstance(value, str) and not key.startswith("data.")]
     missing = {name for name, value in resolved["data"].items() if value is None}
     asked = {name for name in missing if any(f"data.{name}" in text for text in texts)}
-    if not asked or not isinstance(node, dict):
+    if not asked:
         return {}
     with as_config_error("data.train", node):
         declared = declared_by_node(json.dumps(node))

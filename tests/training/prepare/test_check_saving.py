@@ -37,16 +37,10 @@ REFUSED: dict[str, Any] = {
     "expanded row": torch.ones(1, 3).expand(4, 3),
     "sparse": torch.eye(3).to_sparse(),
 }
-SAVED = {
-    "whole": torch.ones(4, 4),
-    "scalar": torch.tensor(3.0),
-    "empty": torch.zeros(0, 3),
-    "transposed": torch.arange(6.0).view(2, 3).T,
-    "part of another": torch.arange(20.0).view(4, 5)[1:3, ::2],
-    "integers": torch.arange(4),
-    "flags": torch.tensor([True, False]),
-    "halves": torch.ones(3, dtype=torch.bfloat16),
-}
+SAVED = {"whole": torch.ones(4, 4), "scalar": torch.tensor(3.0), "empty": torch.zeros(0, 3),
+         "transposed": torch.arange(6.0).view(2, 3).T, "part of another": torch.arange(20.0).view(4, 5)[1:3, ::2],
+         "integers": torch.arange(4), "flags": torch.tensor([True, False]),
+         "halves": torch.ones(3, dtype=torch.bfloat16)}  # fmt: skip
 
 
 def test_a_type_that_no_file_of_weights_has_is_named_with_the_precision_that_gives_it() -> None:

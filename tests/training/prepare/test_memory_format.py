@@ -18,14 +18,8 @@ from hydrant.training.loop import make_update
 from hydrant.training.prepare.build import convert_to_channels_last, prepare, uses_channels_last
 from hydrant.training.prepare.micro_batch import scratch_trainer
 
-CONVNET = (
-    "tracker=local",
-    "model=convnet",
-    "model.widths=[4,8]",
-    "duration=4",
-    "log_every=1",
-    "save_every=2",
-)
+CONVNET = ("tracker=local", "model=convnet", "model.widths=[4,8]", "duration=4", "log_every=1",
+           "save_every=2")  # fmt: skip
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 

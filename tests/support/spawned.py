@@ -25,11 +25,11 @@ def share_fork_server(folder: Path) -> None:
     Any may end first. So each opens the pipe that keeps the server alive.
     """
     server: Any = forkserver._forkserver
-    start, file = server.ensure_running, folder / "fork_server"
+    start, file, sharing = server.ensure_running, folder / "fork_server", os.getpid()
 
     def ensure_running() -> None:
-        if server._forkserver_pid:
-            start()
+        if server._forkserver_pid or not (server._forkserver_address or os.getpid() == sharing):
+            start()  # again; or that of a fork alone
         elif not server._forkserver_address:
             with file.open("a+") as record:
                 fcntl.flock(record, fcntl.LOCK_EX)

@@ -284,19 +284,15 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
         reason, _, remedy = _REFUSED[name].partition("; ")
         raise ConfigError(f"hydra.{name}", reason, remedy=remedy)
     for name, allowed in _ALLOWED.items():
-        values = _called_values(hydra.get(name), f"hydra.{name}", has_references=allowed is not _LOGGING)
-        for key, value in values:
+        is_part, packages = allowed is not _LOGGING, (*allowed, *exporting_packages())
+        for key, value in _called_values(hydra.get(name), f"hydra.{name}", has_references=is_part):
             if name == "launcher" and is_basic_launcher(value):
                 continue
-            if name in ("launcher", "sweeper") and lies_under(value, ("hydra_plugins",)):
+            if is_part and lies_under(value, ("hydra_plugins",)):
                 reason = f"{shown(value)} is not allowed: {_WHY_NO_PLUGIN[name]}"
                 options = groups.group_options().get(f"hydra/{name}", ["basic"])
                 raise ConfigError(f"hydra/{name}", reason, remedy=f"use one of {', '.join(options)}")
-            is_allowed = (
-                value in allowed
-                if allowed is _LOGGING
-                else lies_under(value, (*allowed, *exporting_packages()))
-            )
+            is_allowed = lies_under(value, packages) if is_part else value in allowed
             if not (is_allowed or _is_trusted(value, key, trusted)):
                 message = f"{shown(value)} is not allowed, because it would be called or written to"
                 remedy = "If you trust it, add its package: 'allow_targets=[my_package]'"

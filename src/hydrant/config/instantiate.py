@@ -162,9 +162,7 @@ def rejected_key(key: str, node: Mapping[str, Any], message: str) -> str:
     arguments = {name: value for name, value in node.items() if not name.startswith("_")}
     words, value = re.findall(r"\w+", message), message.rpartition(":")[2].strip().rstrip(".")
     named = [name for name in arguments if name in words]
-    with_value = [
-        name for name, item in arguments.items() if value in {str(leaf) for _, leaf in leaves(item)}
-    ]
+    with_value = [n for n, item in arguments.items() if value in {str(leaf) for _, leaf in leaves(item)}]
     matches = named if len(named) == 1 else with_value
     return f"{key}.{matches[0]}" if len(matches) == 1 else key
 

@@ -66,9 +66,8 @@ def mode_of(metric: str, task: Mapping[str, Any]) -> Mode | None:
 
 def unknown_mode(key: str, metric: str) -> ConfigError:
     """Return the error for a mode that remained `auto`."""
-    return ConfigError(
-        key, f"nothing says whether a higher or a lower {metric} is better", remedy="give max or min"
-    )
+    message = f"nothing says whether a higher or a lower {metric} is better"
+    return ConfigError(key, message, remedy="give max or min")
 
 
 def declared_metric(task: Any) -> dict[str, str]:

@@ -123,10 +123,9 @@ def find_split(config: Mapping[str, Any], splits: Mapping[str, Split], name: str
         return splits[name]
     if name != TEST:
         raise unknown_name(key, "split", name, splits)
-    remedy = data_key(config, TEST) or "the argument test of hydrant.data.Data"
-    raise ConfigError(
-        key, f"the data have no test split, only {', '.join(splits)}", remedy=f"{remedy} gives one"
-    )
+    message = f"the data have no test split, only {', '.join(splits)}"
+    giver = data_key(config, TEST) or "the argument test of hydrant.data.Data"
+    raise ConfigError(key, message, remedy=f"{giver} gives one")
 
 
 def data_key(config: Mapping[str, Any], split: str) -> str | None:
@@ -188,9 +187,8 @@ class DataIdentity:
             for key, digest in now.data_files.items()
             if key != "test" and self.data_files.get(key, digest) != digest
         ]
-        is_cut_from_train = (
-            now.validated_by.get("data.val") is None or now.validated_by.get("folds") is not None
-        )
+        by = now.validated_by
+        is_cut_from_train = by.get("data.val") is None or by.get("folds") is not None
         learned, present = (
             {f"class {number}": name for number, name in enumerate(names or ())}
             for names in (self.class_names, now.class_names)

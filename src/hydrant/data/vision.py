@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from hydrant import seeding
 from hydrant.batch import Batch
@@ -89,7 +88,8 @@ class ShiftFlip:
             draws: (B,) int64, see `hydrant.data.base`; with `seed` they determine the random numbers.
         """
         if self.max_shift:
-            images = shifted(pad(images, [self.max_shift] * 4), self.max_shift, draws, seed)
+            padded = torch.nn.functional.pad(images, [self.max_shift] * 4)
+            images = shifted(padded, self.max_shift, draws, seed)
         if self.flip:
             images = torch.where(
                 (seeding.uniform(seed, draws, 2) < 0.5).view(-1, 1, 1, 1), images.flip(-1), images

@@ -163,21 +163,15 @@ def train(
         if objects and job.config["parallel"]["num_processes"] > 1:
             message = f"{', '.join(objects)} cannot be passed to other processes"
             raise ConfigError("parallel.num_processes", message, remedy="use 1 rank, or config groups")
-        result = _execute(job)
+        from hydrant.runs.execute import execute
+
+        new_folders = missing_folders(job.folder)
+        result = execute(job)
+        if result.status == RunStatus.REFUSED:
+            remove_if_empty(new_folders)
     if result.exit_status:
         raise _error_of(result)
     return Run(job.folder, objects, job.config["allow_targets"])
-
-
-def _execute(job: Job) -> RunResult:
-    """Execute the job. Remove its new folder if it is refused."""
-    from hydrant.runs.execute import execute
-
-    new_folders = missing_folders(job.folder)
-    result = execute(job)
-    if result.status == RunStatus.REFUSED:
-        remove_if_empty(new_folders)
-    return result
 
 
 def _error_of(result: RunResult) -> BaseException:

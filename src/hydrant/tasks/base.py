@@ -172,10 +172,8 @@ class Task(nn.Module):
         outputs = map_tensors(widened, self.model(inputs))
         named = outputs if isinstance(outputs, Mapping) else {"prediction": outputs}
         if wrong := [value for value in named.values() if not isinstance(value, Tensor)]:
-            kind = type(wrong[0]).__name__
-            raise ConfigError(
-                "task", f"a model whose outputs hold a {kind} needs a task with a method predict"
-            )
+            holder = f"a model whose outputs hold a {type(wrong[0]).__name__}"
+            raise ConfigError("task", f"{holder} needs a task with a method predict")
         return cast("Mapping[str, Tensor]", named)
 
     @property

@@ -222,8 +222,9 @@ def crossed(noise: np.random.Generator, leads: tuple[float, float]) -> Array:
          "is 0.31 with scheduler=scheduler0 and -0.098 with"),
         ((0.3, 0.2), "max",
          "Decided: averaged over scheduler, optimizer=optimizer0 is better than optimizer=optimizer1 by 0.26 in "
-         "val/accuracy: 0.31 with scheduler=scheduler0 and 0.2 with scheduler=scheduler1 (5 paired seeds, p < 0.001, corrected for 3 "
-         "comparisons). The lead depends on scheduler; --by optimizer,scheduler compares their settings."),
+         "val/accuracy: 0.31 with scheduler=scheduler0 and 0.2 with scheduler=scheduler1 (5 paired seeds, p < 0.001, "
+         "corrected for 3 comparisons). The lead depends on scheduler; --by optimizer,scheduler compares their "
+         "settings."),
         ((0.0, 0.0), "max",
          "Undecided: averaged over optimizer, scheduler=scheduler1 leads scheduler=scheduler0 by 0.0047 in "),
     ],

@@ -119,11 +119,12 @@ def with_averages(runs: Sequence[Run]) -> list[Run]:
     """Give the runs without averages the metrics of the others' averages: theirs are those of the weights."""
     names = {name for run in runs for name in run.series if name.partition("/")[0].endswith("_ema")}
     plain = {name: name.replace("_ema/", "/", 1) for name in names}
-    given = [{n: r.series[of] for n, of in plain.items() if of in r.series} for r in runs]
-    return [
-        replace(run, series={**run.series, **own}) if own and names.isdisjoint(run.series) else run
-        for run, own in zip(runs, given, strict=True)
-    ]
+
+    def given(run: Run) -> Run:
+        own = {name: run.series[of] for name, of in plain.items() if of in run.series}
+        return replace(run, series={**run.series, **own}) if names.isdisjoint(run.series) else run
+
+    return [given(run) for run in runs]
 
 
 _DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "label_noise", "folds")

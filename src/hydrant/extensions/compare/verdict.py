@@ -240,10 +240,8 @@ class _Case:
         if self.terms.is_study:
             return ""
         if self.seeds is not None:
-            how = (
-                "the same sweep, with new seeds" if self.mean else "a sweep of these alone, or hydrant study"
-            )
-            return f" If this lead is real, about {two_digits(self.seeds)} fresh seeds of each would show it: {how}."
+            by = "the same sweep, with new seeds" if self.mean else "a sweep of these alone, or hydrant study"
+            return f" If this lead is real, about {two_digits(self.seeds)} fresh seeds of each would show it: {by}."
         if self.std is not None:
             return f" Even {statistics.MAX_SEEDS:,} seeds of each would hardly show which."
         few = " Of so few seeds, the noise is hardly known; more need a sweep of their own."

@@ -292,13 +292,14 @@ def cifar(
 
 def _cifar_archive(variant: str, root: Path) -> Archive:
     import torchvision.datasets
+    from torchvision.datasets.utils import calculate_md5
 
     dataset: Any = getattr(torchvision.datasets, variant.upper())
     files = [*dataset.train_list, *dataset.test_list, (dataset.meta["filename"], dataset.meta["md5"])]
     md5s = {root / dataset.base_folder / file: md5 for file, md5 in files}
 
     def is_published(path: Path) -> bool:
-        return torchvision.datasets.utils.calculate_md5(path) == md5s[path]
+        return calculate_md5(path) == md5s[path]
 
     def check(path: Path) -> None:
         if not is_published(path):

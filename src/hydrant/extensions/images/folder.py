@@ -216,16 +216,17 @@ def _by_simplejpeg(content: bytes) -> _File:
         return _by_pillow(content)
     if color_space in ("CMYK", "YCCK"):
         return _by_pillow(content)
+    size = int(height), int(width)
 
     def decode(region: _Region, reduction: int) -> np.ndarray:
-        least = {"min_height": -(-height // reduction), "min_width": -(-width // reduction)}
+        least = {"min_height": -(-size[0] // reduction), "min_width": -(-size[1] // reduction)}
         try:
             pixels = simplejpeg.decode_jpeg(content, **least, min_factor=reduction)
         except ValueError:  # Pillow also reads files with errors that can be ignored
             return _by_pillow(content).decode(region, reduction)
         return pixels[region.reduced(reduction)]
 
-    return _File(int(height), int(width), decode)
+    return _File(*size, decode)
 
 
 @dataclass(frozen=True, kw_only=True)

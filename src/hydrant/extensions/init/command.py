@@ -220,10 +220,8 @@ def _option(part: Any) -> tuple[str, str] | None:
     }[group]
     about = inspect.cleandoc(part.__doc__ or name).partition("\n")[0]
     left_out = [f"# {key}: {_LEFT_OUT}\n" for key in values if key not in kept]
-    return (
-        group,
-        f"# {about}\n{yaml.safe_dump(content, sort_keys=False)}{''.join(left_out)}{_HINTS.get(group, '')}",
-    )
+    comments = "".join([*left_out, _HINTS.get(group, "")])
+    return group, f"# {about}\n{yaml.safe_dump(content, sort_keys=False)}{comments}"
 
 
 _HINTS = {

@@ -374,9 +374,8 @@ class TokenData(Data):
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         if self.vocabulary is None:
-            raise ConfigError(
-                "data.root", "has no tokens.json, so nothing says which text its tokens stand for"
-            )
+            message = "has no tokens.json, so nothing says which text its tokens stand for"
+            raise ConfigError("data.root", message)
         return make_tokenizer(self.vocabulary)
 
 
@@ -431,9 +430,8 @@ def tokens(
         count = (shards[name].num_tokens - 1) // sequence_length
         if count < 1:
             message = f"{sequence_length} is too long: data.{name} has {shards[name].num_tokens} tokens"
-            raise ConfigError(
-                "data.sequence_length", f"{message}, and a sample takes one more than its length"
-            )
+            message += ", and a sample takes one more than its length"
+            raise ConfigError("data.sequence_length", message)
         position = separator_position or "end"
         return TokenSource(shards[name], sequence_length, size, sampling, separator, position, range(count))
 

@@ -78,10 +78,8 @@ class OptunaSweeper(GridSweeper):
         for metric in [objective.metric for objective in self._objectives]:
             check_logged(metric, config)
             if keys := [key for key in space.distributions if defines(key.lstrip("+"), metric)]:
-                meaning = f"{metric} is another quantity with each {', '.join(keys)}"
-                notice(
-                    f"warning: {meaning}, so the search does not find the best one; give another best.metric"
-                )
+                meaning = f"warning: {metric} is another quantity with each {', '.join(keys)}"
+                notice(f"{meaning}, so the search does not find the best one; give another best.metric")
         with exclusive(self.folder):
             for run in [] if self.executor.is_remote else runs_of_sweep(self.folder):
                 if reason := trained_elsewhere(run.path):

@@ -75,7 +75,7 @@ class Ray(Executor):
 
 
 def _result(task: Any, unit: Unit) -> Ended:
-    import ray
+    import ray.exceptions
 
     try:
         return ray.get(task)

@@ -318,9 +318,8 @@ def sequential(
     (last,) = open_ended
     spans[last] = end - sum(spans.values())
     if spans[last] < 1:
-        raise ConfigError(
-            "lengths", f"no update of the {end} is left for {last}", remedy="shorten the others"
-        )
+        message = f"no update of the {end} is left for {last}"
+        raise ConfigError("lengths", message, remedy="shorten the others")
     starts = list(itertools.accumulate((spans[name] for name in schedules), initial=0))[:-1]
     parts = [
         _build(replace(clock.since(start), total_updates=spans[name]), schedules, name)

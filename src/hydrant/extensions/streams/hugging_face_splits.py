@@ -93,9 +93,8 @@ def hugging_face_num_classes(*, _parent_: DictConfig) -> int | None:
 
     if any(OmegaConf.is_missing(_parent_, key) for key in ("path", "train")):
         return None
-    arguments = OmegaConf.to_container(
-        OmegaConf.masked_copy(_parent_, ["path", "name", "options"]), resolve=True
-    )
+    of_loading = OmegaConf.masked_copy(_parent_, ["path", "name", "options"])
+    arguments = OmegaConf.to_container(of_loading, resolve=True)
     return _num_classes(json.dumps(arguments), _parent_["train"], _parent_["target"])
 
 

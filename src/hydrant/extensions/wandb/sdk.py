@@ -212,9 +212,8 @@ def last_sent_row(path: str, timeout: float) -> dict[str, Any]:
         check_type(row, dict[str, Any])
         check_type(row.get("time"), float | None)
     except (KeyError, TypeError, ValueError) as error:  # of a certificate too
-        raise NoAccessError(
-            f"the server does not tell the last row of {path} ({first_line(error)})"
-        ) from error
+        message = f"the server does not tell the last row of {path} ({first_line(error)})"
+        raise NoAccessError(message) from error
     return row
 
 

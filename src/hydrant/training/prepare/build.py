@@ -279,9 +279,8 @@ def _check_best(
         if isinstance(schedule, Plateau):
             rehearsal.check_best(f"{key}.", schedule.metric, schedule.mode, prefixes, dry)
             if config["eval_every"] is None:
-                raise ConfigError(
-                    "eval_every", f"{key} waits for evaluations", remedy="give one, such as 1ep"
-                )
+                message = f"{key} waits for evaluations"
+                raise ConfigError("eval_every", message, remedy="give one, such as 1ep")
 
 
 MemoryFormat = Literal["auto", "contiguous_format", "channels_last"]

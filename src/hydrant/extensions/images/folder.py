@@ -219,9 +219,9 @@ def _by_simplejpeg(content: bytes) -> _File:
     size = int(height), int(width)
 
     def decode(region: _Region, reduction: int) -> np.ndarray:
-        least = {"min_height": -(-size[0] // reduction), "min_width": -(-size[1] // reduction)}
+        height, width = (-(-side // reduction) for side in size)
         try:
-            pixels = simplejpeg.decode_jpeg(content, **least, min_factor=reduction)
+            pixels = simplejpeg.decode_jpeg(content, min_height=height, min_width=width, min_factor=reduction)
         except ValueError:  # Pillow also reads files with errors that can be ignored
             return _by_pillow(content).decode(region, reduction)
         return pixels[region.reduced(reduction)]

@@ -304,10 +304,12 @@ def of_loader(num_updates: int) -> slice:
     return slice(15 * (num_updates % 3), 15 * (num_updates % 3 + 1))  # the last of an epoch has 10 samples
 
 
-def train_on(make: Callable[[int], Any], folder: str = "run") -> hydrant.Run:
+def train_on(
+    make: Callable[[int], Any], *words: str, model: Any = Frozen, folder: str = "run"
+) -> hydrant.Run:
     data = Data(BatchSource(make, num_samples=45), InMemorySource(VAL, forces(VAL)))
-    words = [*WORDS, "global_batch_size=15", "keep_best=0"]
-    return hydrant.train(hydrant.compose(words), model=Frozen, data=data, folder=folder)
+    config = hydrant.compose([*WORDS, "global_batch_size=15", "keep_best=0", *words])
+    return hydrant.train(config, model=model, data=data, folder=folder)
 
 
 def test_a_smaller_last_batch_is_that_of_a_plain_loop() -> None:
@@ -326,8 +328,25 @@ def test_batches_that_a_function_draws_continue_bit_for_bit(monkeypatch: pytest.
         with pytest.raises(KeyboardInterrupt):
             train_on(drawn)
     torch.testing.assert_close(
-        *(train_on(drawn, folder).model("last").state_dict() for folder in ("run", "whole")), rtol=0, atol=0
+        *(train_on(drawn, folder=folder).model("last").state_dict() for folder in ("run", "whole")),
+        rtol=0,
+        atol=0,
     )
+
+
+class OfGraph(nn.Linear):
+    """Needs all 40 samples at once: the nodes of a graph."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return torch.ones(40, 40) / 40 @ super().forward(input)
+
+
+def test_without_evaluations_a_model_may_need_all_samples() -> None:
+    run = train_on(lambda _: (TRAIN, forces(TRAIN)), "eval_every=null", model=OfGraph)
+    assert_equal(run, list(plain_loop(OfGraph, forces(TRAIN), F.mse_loss).parameters()), 0)
 
 
 class Doubled(nn.Sequential):

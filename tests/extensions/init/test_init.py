@@ -93,12 +93,16 @@ def test_a_project_from_a_file_has_options_of_its_parts_and_an_empty_one_none(
     remarks = [f"experiment=first takes {option}" for option in takes]
     remarks += [f"conf/data/{name}.yaml: {left_out}" for name in ("points", "other")]
     assert said == ([*remarks, "conf/model/my_net.yaml: num_classes: needs a value"] if mine else [])
+    comments = (
+        f"# {left_out}\n# in_memory: true reads each item once and holds it, so that a sweep can be stacked\n"
+    )
     assert not mine or options == {
-        "data/points": f"# my_study.mine.Points\n{data.format('Points', f'# {left_out}')}\n",
-        "data/other": f"# A second one.\n{data.format('Other', f'# {left_out}')}\n",
+        "data/points": f"# my_study.mine.Points\n{data.format('Points', comments)}",
+        "data/other": f"# A second one.\n{data.format('Other', comments)}",
         "model/my_net": "# my_study.mine.MyNet\n_target_: my_study.mine.MyNet\nnum_classes: ???\nscale: 0.5\n",
         "task/my_loss": "# my_study.mine.my_loss\ndefaults:\n- supervised\nloss:\n  _target_: my_study.mine.my_loss\n"
-        "  _partial_: true\n  power: 1\n",
+        "  _partial_: true\n  power: 1\n"
+        "# classification instead of supervised also measures the accuracy of classes\n",
     }
 
 

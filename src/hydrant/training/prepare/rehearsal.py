@@ -298,7 +298,7 @@ class Rehearsal:
             ConfigError: the model does not fit the samples.
         """
         size = min(self.config["eval_batch_size"], max(source.num_samples // self.world.world_size, 1))
-        return self._try(f"an evaluation{split and f' of {split}'}", source, size, self.outcome)
+        return self.attempt(f"an evaluation{split and f' of {split}'}", source, size, self.outcome)
 
     def train(self) -> tuple[Batch, tuple[Flops, list[str]]]:
         """Return training samples, the FLOPs of one of them, and the buffers that training writes.
@@ -306,18 +306,22 @@ class Rehearsal:
         Raises:
             ConfigError: the model does not fit the samples.
         """
-        source = self.data.train
-        any_costs = SampleCosts(1, 1)  # costs say when a batch grows, not to which size
-        spec = make_stream_spec(self.config, self.world, source.num_samples, any_costs, torch.float32)
-        size = spec.micro_batch_size
-        if self.config["parallel"].get("sync_batch_norm"):  # then the samples of all ranks count
-            size *= spec.world_size
 
         def call(batch: Batch) -> tuple[Flops, list[str]]:
             counted = self.data.batch_for_flops(batch)
             return written_buffers(self.task, lambda: count_flops(counted, self.forward))
 
-        return self._try("training", source, size, call)
+        return self.attempt("training", self.data.train, self.train_size, call)
+
+    @property
+    def train_size(self) -> int:
+        """The samples with which the task computes at once: of a micro-batch, or of those that ranks normalize."""
+        any_costs = SampleCosts(1, 1)  # costs say when a batch grows, not to which size
+        num_samples = self.data.train.num_samples
+        spec = make_stream_spec(self.config, self.world, num_samples, any_costs, torch.float32)
+        return spec.micro_batch_size * (
+            spec.world_size if self.config["parallel"].get("sync_batch_norm") else 1
+        )
 
     def forward(self, batch: Batch) -> Outcome:
         """Return the outcome for a batch in the precision of the run.
@@ -339,18 +343,24 @@ class Rehearsal:
         with eval_mode(self.task), torch.no_grad():
             return self.forward(batch)
 
-    def _try(self, kind: str, source: Source, size: int, call: Callable[[Batch], T]) -> tuple[Batch, T]:
-        def attempt(num_samples: int) -> tuple[Batch, T]:
+    def attempt(self, kind: str, source: Source, size: int, call: Callable[[Batch], T]) -> tuple[Batch, T]:
+        """Return samples and what a call gives for them: for two; if it fails on them, for `size`.
+
+        Raises:
+            ConfigError: it fails on these too. `kind` names what is tried.
+        """
+
+        def with_samples(num_samples: int) -> tuple[Batch, T]:
             batch = read_samples(self.data, source, num_samples)
             with rehearsal(self.task), explain_failure(self.task, batch, kind):
                 return batch, call(batch)
 
         try:
-            return attempt(min(2, size))
+            return with_samples(min(2, size))
         except ConfigError as error:
             if error.__cause__ is None or size <= 2:
                 raise  # of the task, about each sample
-            return attempt(size)
+            return with_samples(size)
 
 
 def dry_forward(trials: Rehearsal) -> DryForward:
@@ -360,7 +370,10 @@ def dry_forward(trials: Rehearsal) -> DryForward:
         ConfigError: the model does not fit the data, a measurement is neither a scalar nor bool, or a metric does not
             fit the task.
     """
-    batch, outcome = trials.evaluate(trials.data.val)
+    if trials.config["eval_every"] is None:
+        batch, outcome = trials.attempt("training", trials.data.train, trials.train_size, trials.outcome)
+    else:
+        batch, outcome = trials.evaluate(trials.data.val)
     for name, value in {**outcome.losses, **outcome.measurements}.items():
         if not torch.is_tensor(value):  # a user's task may return anything
             raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")

@@ -4,7 +4,6 @@ The other outputs are compared by test_documented_commands.py and tests/extensio
 """
 
 import html
-import json
 import re
 import runpy
 from collections.abc import Mapping, Sequence
@@ -82,7 +81,7 @@ LOSSES: Results = {
 
 
 def test_the_guide_for_agents_shows_the_log(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a study that is decided, and of a run with notes. Only dates may differ."""
+    """Of a study that is decided, with notes. Only dates may differ."""
     study = workdir / "multirun" / "first"
     runs = [write_run(study / f"tuning-{n}", {"optimizer.lr": n, "seed": 0}, 0.9) for n in range(14)]
     for name, losses in LOSSES.items():
@@ -91,15 +90,9 @@ def test_the_guide_for_agents_shows_the_log(workdir: Path, capsys: pytest.Captur
             runs.append(write_run(study / f"{name}-{seed}", {"optimizer": name, "seed": seed}, accuracy))
     write_study_record(study, [*LOSSES], metric="val/loss", mode="min")
     (study / "sweep.json").write_text('{"began": 1, "jobs": []}')
-    words = {"model.hidden": "[512]", "duration": "5ep", "tracker": "local"}
-    runs.append(write_run(workdir / "outputs" / "wide", words, 0.9417))
-    notes = ["is muon worth it"] * 24 + ["wider, as the small one underfits"]
-    for run, text in zip(runs, notes, strict=True):
+    for run in runs:
         config = run / "config.yaml"
-        config.write_text(f"{config.read_text()}\nnotes: {text}\n")
-    summary = json.loads((runs[-1] / "summary.json").read_text())
-    best = {"metric": "val/accuracy", "value": 0.9417, "num_updates": 113}
-    (runs[-1] / "summary.json").write_text(json.dumps(summary | {"best": best}))
+        config.write_text(f"{config.read_text()}\nnotes: is muon worth it\n")
     assert cli.main(["log"]) == 0
     printed = capsys.readouterr().out
     [shown] = [text for text in blocks("docs/guides/agents.md", "text") if " study multirun/first: " in text]

@@ -104,7 +104,7 @@ def test_labels_that_do_not_fit_are_rejected(published: Any, tmp_path: Path) -> 
 
 
 def test_configured_shapes_are_checked(published: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"^data\.num_classes: 7 .* {published.num_classes} classes"):
+    with pytest.raises(ConfigError, match=rf"^data\.num_classes: 7 .* have {published.num_classes};"):
         published.build(tmp_path / "data", num_classes=7)
     with pytest.raises(ConfigError, match=r"^data\.input_shape: \[5, 5\] "):
         published.build(tmp_path / "data", input_shape=[5, 5])

@@ -91,9 +91,8 @@ class ShiftFlip:
             padded = torch.nn.functional.pad(images, [self.max_shift] * 4)
             images = shifted(padded, self.max_shift, draws, seed)
         if self.flip:
-            images = torch.where(
-                (seeding.uniform(seed, draws, 2) < 0.5).view(-1, 1, 1, 1), images.flip(-1), images
-            )
+            is_flipped = (seeding.uniform(seed, draws, 2) < 0.5).view(-1, 1, 1, 1)
+            images = torch.where(is_flipped, images.flip(-1), images)
         return images
 
 

@@ -105,9 +105,8 @@ def existing_run(config: Mapping[str, Any], run: RunFolder) -> ExistingRun:
     changes = _differences(config, run) if has_config else {}
     if is_finished and changes and not has_checkpoint:
         which = f"a finished run of another config ({describe_changes(changes)}) and no checkpoint to continue from"
-        raise ConfigError(
-            "resume", f"{relative(run.path)} holds {which}", remedy=f"{OTHER_FOLDER} starts another"
-        )
+        message = f"{relative(run.path)} holds {which}"
+        raise ConfigError("resume", message, remedy=f"{OTHER_FOLDER} starts another")
     lengthening = _LENGTHENING if isinstance(config["duration"], int) else (*_LENGTHENING, *_SAMPLES)
     if is_finished and is_for_training(changes) and not any(key.startswith(lengthening) for key in changes):
         check_passed_again(changes)

@@ -301,9 +301,8 @@ def image_folder(
     common: dict[str, Any] = {"input_size": shape, "interpolation": interpolation, "mean": mean, "std": std}
     resize = _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
     transforms = reader.adapted(augment.transform(**common), resize)
-    damaged = base.DamagedSamples(
-        on_error == "skip", "; repair or remove it, or skip it with data.on_error=skip"
-    )
+    hint = "; repair or remove it, or skip it with data.on_error=skip"
+    damaged = base.DamagedSamples(on_error == "skip", hint)
 
     def of_images(images: _Images) -> LoaderSource:
         return LoaderSource(

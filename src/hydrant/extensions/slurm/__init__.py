@@ -177,10 +177,8 @@ class Slurm(Executor):
             for job in at_work:
                 if changed := differences(job.config, by_folder[job.folder].config):
                     message = f"SLURM job {job_id} still runs {job.folder.name} with another config"
-                    changes = describe_changes(changed)
-                    raise ConfigError(
-                        "resume", f"{message} ({changes})", remedy=f"wait for it, or scancel {job_id}"
-                    )
+                    message += f" ({describe_changes(changed)})"
+                    raise ConfigError("resume", message, remedy=f"wait for it, or scancel {job_id}")
             if at_work:
                 submitted[slurm_job] = unit = replace(
                     function.unit, jobs=[by_folder[job.folder] for job in at_work]

@@ -33,6 +33,8 @@ class Batch(NamedTuple):
         Raises:
             ConfigError: no tensor has a dimension for the samples.
         """
+        if isinstance(self.inputs, Tensor) and self.inputs.ndim:  # at once, because each update asks for it
+            return len(self.inputs)
         sides = next((len(tensor) for tensor in tensors_of(self) if tensor.ndim), None)
         if sides is None:
             raise ConfigError("data", "no tensor of a batch has a dimension for its samples")

@@ -467,7 +467,7 @@ class Regression(Supervised):
         return super().assess(outputs, Batch(batch.inputs, targets))._replace(num_targets=targets.numel())
 
     def measure(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        errors = outputs - batch.targets
+        errors = outputs.detach() - batch.targets
         return {"mse": errors.square().mean(), "mae": errors.abs().mean()}
 
 

@@ -69,6 +69,7 @@ def _check_names(key: str, node: Mapping[Any, Any], parameters: Mapping[str, ins
     for name, p in () if node.get("_partial_") or "_args_" in node else parameters.items():
         if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and name not in node:
             message, remedy = f"{node['_target_']} needs a value", f"give +{key}.{name}=<value>"
+            remedy += f", or +{key}._partial_=true if the run calls it" * key.endswith("loss")
             raise ConfigError(f"{key}.{name}", message, remedy=remedy)
 
 

@@ -79,7 +79,7 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
         best=[place for place, e in enumerate(factorial.effects) if e.key in factorial.decided],
     )
     rows = [
-        [" and ".join(i.keys), " over ".join(i.lead_of), " for ".join(i.change_to),
+        [" and ".join(i.keys), " over ".join(i.lead_of), " instead of ".join(i.change_to),
          *_difference(i)]
         for i in factorial.interactions
     ]  # fmt: skip

@@ -59,8 +59,9 @@ class _Chosen:
         """The runs of the setting that share no seed or fold with those that chose it; all, if there was no choice."""
         keys = [key for key in REPETITIONS if len({label(run, key) for run in self.group.runs}) > 1]
         chose = {word for run in self.choosing for word in enumerate(seed_of(run, keys).split())}
-        words = [enumerate(seed_of(run, keys).split()) for run in self.runs]
-        are_fresh = [not any(word in chose and word[1] != "-" for word in of_run) for of_run in words]
+        words = [seed_of(run, keys).split() for run in self.runs]
+        shared = [any(word in chose and word[1] != "-" for word in enumerate(of_run)) for of_run in words]
+        are_fresh = [bool(of_run) and not is_shared for of_run, is_shared in zip(words, shared, strict=True)]
         pairs = zip(self.runs, are_fresh, strict=True)
         return [run for run, is_fresh in pairs if is_fresh or self.num_settings == 1]
 

@@ -111,7 +111,9 @@ def _pages_about(words: Sequence[str], pages: dict[str, Path]) -> list[str]:
     patterns = [re.compile(rf"\b{w}", re.IGNORECASE) for w in stems if len(w) >= _MIN_LETTERS]
     phrase = re.compile(r"\b" + r"\w*\W+".join(stems), re.IGNORECASE)
     texts = {name: file.read_text(encoding="utf-8") for name, file in pages.items() if name != "README"}
-    texts = {name: text + text.replace("-", "") for name, text in texts.items()}  # multigpu is multi-GPU
+    texts = {
+        name: text + text.replace("-", "").replace("_", " ") for name, text in texts.items()
+    }  # multigpu: multi-GPU
     having = [sum(bool(pattern.search(text)) for text in texts.values()) for pattern in patterns]
     weights = [math.log(1.01 * len(texts) / num) if num else 0.0 for num in having]
     ranks = dict[str, tuple[float, ...]]()

@@ -334,6 +334,29 @@ def test_batches_that_a_function_draws_continue_bit_for_bit(monkeypatch: pytest.
     )
 
 
+def test_the_samples_of_own_batches_are_limited_and_evaluated() -> None:
+    def made(num_updates: int) -> tuple[Tensor, Tensor]:
+        points = POINTS[10 * num_updates :][:10]
+        return points, forces(points)
+
+    source, words = (
+        BatchSource(made, num_samples=25),
+        [*WORDS, "limit_train_samples=15", "global_batch_size=15"],
+    )
+    first = source.subset(range(15))
+    limited, expected = (
+        hydrant.train(hydrant.compose(words), model=Frozen, data=Data(train, source), folder=name)
+        for name, train in {"limited": source, "first": first}.items()
+    )
+    assert isinstance(first.inputs, Tensor)
+    assert torch.equal(first.inputs, POINTS[:15])
+    assert_equal(limited, list(expected.model("last").parameters()), 0)
+    errors = limited.model("last")(POINTS[:25]) - forces(POINTS[:25])
+    assert limited.evaluate("val")["val/mse"] == pytest.approx(errors.square().mean().item(), rel=1e-5)
+    with pytest.raises(hydrant.HydrantError, match="batch of update 7 has no samples"):
+        source.micro_batches(6)
+
+
 class OfGraph(nn.Linear):
     """Needs all 40 samples at once: the nodes of a graph."""
 

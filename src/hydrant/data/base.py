@@ -337,7 +337,10 @@ def check_shapes(data: Data, input_shape: Sequence[int] | None, num_classes: int
     """
     shape = None if input_shape is None else [*input_shape]
     given = {"input_shape": shape, "num_classes": num_classes}
-    actual = {"input_shape": shape and list(data.input_shape or ()), "num_classes": data.num_classes}
+    actual = {
+        "input_shape": None if shape is None else list(data.input_shape or ()),
+        "num_classes": data.num_classes,
+    }
     for key in given:
         if given[key] != actual[key]:
             message = f"{given[key]} is configured, but the data have {actual[key]}"

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from hydrant import seeding
-from hydrant.batch import Batch, Tensors, map_tensors
+from hydrant.batch import Batch, Tensors, map_tensors, whole_batch
 from hydrant.data import base, workers
 from hydrant.data.base import DamagedSamples, Data, Reader, Source
 from hydrant.data.in_memory import InMemorySource, tensor_reader
@@ -381,20 +381,32 @@ class BatchSource:
         with workers.reading(name, "its size"):
             workers.seed_rngs(seeding.hash_of(self.spec.seed, seeding.SAMPLE, num_updates))
             made = Batch(*as_pair(self.make(num_updates), None, name))
+        if not made.num_samples:
+            raise DataError(f"{name} has no samples")
         return [map_tensors(lambda tensor: base.to_device(tensor, device), made)]
 
     def batches(self, spec: base.StreamSpec, batch_size: int) -> Iterator[Batch]:
-        """Yield the first batches, as they are made, until they hold `num_samples` samples."""
+        """Yield the first `num_samples` samples, in the batches that are made; the last one is cut."""
         num_samples = num_updates = 0
         while num_samples < self.num_samples:
             with workers.preserve_rngs():
                 [batch] = replace(self, spec=spec).micro_batches(num_updates)
-            num_samples, num_updates = num_samples + batch.num_samples, num_updates + 1
+            left, num_updates = self.num_samples - num_samples, num_updates + 1
+            num_samples += batch.num_samples
             if num_updates % spec.world_size == spec.rank:
-                yield batch
+                is_whole = batch.num_samples <= left
+                yield batch if is_whole else map_tensors(lambda tensor, end=left: tensor[:end], batch)
 
-    def subset(self, indices: base.Indices) -> BatchSource:
-        return replace(self, num_samples=base.num_first("data.train", indices))
+    def subset(self, indices: base.Indices) -> InMemorySource:
+        """Return the first samples, held in memory.
+
+        Raises:
+            ConfigError: others are asked for.
+        """
+        count = base.num_first("data", indices)
+        return InMemorySource(
+            *whole_batch([[*replace(self, num_samples=count).batches(base.ON_HOST, count)]])
+        )
 
     def close(self) -> None:
         """Do nothing, because there are no workers."""

@@ -121,17 +121,17 @@ class InMemorySource:
     )
 
     def __post_init__(self) -> None:
-        leaves = list(leaves_of((self.inputs, self.targets)))
+        leaves, message = list(leaves_of((self.inputs, self.targets))), ""
         for leaf in leaves:
             if not isinstance(leaf, Tensor) or not leaf.ndim or leaf.layout is not torch.strided:
                 is_tensor = isinstance(leaf, Tensor)
                 kind = f"tensor {leaf.layout} {list(leaf.shape)}" if is_tensor else type(leaf).__name__
                 message = f"holds a {kind}; it needs dense tensors whose first dimension is the sample"
-                raise ConfigError("data", message)
-        lengths = set(map(len, leaves))
-        if len(lengths) != 1:
+        if not message and len(lengths := {*map(len, leaves)}) != 1:
             counts = " and ".join(map(str, sorted(lengths))) or "no"
-            raise ConfigError("data", f"its tensors have {counts} samples; they need the same number")
+            message = f"its tensors have {counts} samples; they need the same number"
+        if message:
+            raise ConfigError("data", message)
 
     @property
     def num_samples(self) -> int:

@@ -41,6 +41,8 @@ def test_keeps_several_of_the_best_and_those_at_multiples(tmp_path: Path) -> Non
     # As in another process: the folder itself records which were the best.
     save(tmp_path, 110, 120, best=(110,), keep=keep)
     assert saved_updates(tmp_path) == [40, 70, 80, 110, 120]
+    CheckpointFolder(tmp_path, Retention(1, best=4)).roll_back_to(120, 110, foreign=None)
+    assert saved_updates(tmp_path) == [70, 110, 120], "fewer of the best than are kept"
     CheckpointFolder(tmp_path, Retention(1, best=0)).roll_back_to(120, 110, foreign=None)
     assert names(tmp_path) == ["last", "update_00000120"]
 

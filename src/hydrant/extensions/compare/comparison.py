@@ -211,7 +211,12 @@ def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> M
     fallback = ("val/accuracy", "max") if has_accuracy else ("val/loss", "min")
     default_name, default_mode = deciding.most_common(1)[0][0] if deciding else fallback
     average = default_name.replace("/", "_ema/", 1)
-    if any(average in run.series for run in runs) and len({run.config.get("averaging") for run in runs}) > 1:
+    differ = len({run.config.get("averaging") for run in runs}) > 1
+    if (
+        differ
+        and any(average in r.series for r in runs)
+        and not any("best.metric" in r.overrides for r in runs)
+    ):
         default_name = average  # what each run offers
     chosen: str = default_name if name is None else name
     _check_metric(runs, "--metric", chosen)

@@ -117,7 +117,7 @@ class Run:
 
 def with_averages(runs: Sequence[Run]) -> list[Run]:
     """Give the runs without averages the metrics of the others' averages: theirs are those of the weights."""
-    names = {name for run in runs for name in run.series if name.partition("/")[0].endswith("_ema")}
+    names = {name for run in runs for name in run.series if name.startswith(("val_ema/", "test_ema/"))}
     plain = {name: name.replace("_ema/", "/", 1) for name in names}
 
     def given(run: Run) -> Run:

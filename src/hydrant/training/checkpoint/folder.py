@@ -209,7 +209,7 @@ class CheckpointFolder:
         paths = _checkpoints(self._path)
         best = self._path / Path(os.path.realpath(self._path / BEST)).name
         were_best = [path for path in paths if _was_best(path)]
-        kept = {best, *paths[-self._keep.last :], *were_best[len(were_best) - self._keep.best :]}
+        kept = {best, *paths[-self._keep.last :], *were_best[max(len(were_best) - self._keep.best, 0) :]}
         for path in paths:
             if path not in kept and not self._keep.every.due(_num_updates(path)):
                 path.rename(_temporary(path))  # atomic, so that a kill leaves no incomplete checkpoint

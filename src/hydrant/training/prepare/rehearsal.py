@@ -76,8 +76,10 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
     num_samples = min(num_samples, source.num_samples)
     for limit in (num_samples, source.num_samples):
         batch: Batch | None = None
-        for batch in source.subset(range(limit)).batches(ON_HOST, num_samples):
-            if batch.num_samples == num_samples or isinstance(source, BatchSource):
+        is_whole = isinstance(source, BatchSource)  # its batches belong together
+        part = source if is_whole else source.subset(range(limit))
+        for batch in part.batches(ON_HOST, num_samples):
+            if is_whole or batch.num_samples == num_samples:
                 return batch
         if batch is not None and not data.damaged.num_damaged:
             message = "data: a batch of %d samples has %d rows, by which its mean loss counts, unless a task of yours "

@@ -78,7 +78,7 @@ def test_tests_compose_the_files_of_a_user_as_hydra_does(workdir: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     with composing() as composer:
-        for words in (["experiment=mine"], ["experiment=mine", "optimizer=adam", "seed=1"], WORDS[1]):
+        for words in (["experiment=mine"], ["experiment=mine", "optimizer=adam", "seed=1"], [], WORDS[1]):
             expected, found = (
                 content(kind(composer.name, []).load(words, RunMode.RUN))
                 for kind in (Composer, QuickComposer)

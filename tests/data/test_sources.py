@@ -108,5 +108,5 @@ def test_other_shapes_than_those_of_the_data_are_rejected() -> None:
     assert check_shapes(data, [1, 8, 8], 10) is data
     with pytest.raises(ConfigError, match=r"^data\.input_shape: \[3, 8, 8\] .* \[1, 8, 8\]"):
         digits(input_shape=(3, 8, 8))
-    with pytest.raises(ConfigError, match=r"^data\.num_classes: 5 .* 10 classes"):
+    with pytest.raises(ConfigError, match=r"^data\.num_classes: 5 .* have 10"):
         digits(num_classes=5)

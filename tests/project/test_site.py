@@ -45,7 +45,7 @@ def test_llms_txt_has_every_page_with_a_sentence(site: ModuleType) -> None:
 def test_the_first_sentence_is_text_without_links(site: ModuleType) -> None:
     assert site.title_and_sentence("guides/study.md") == (
         "Studies",
-        '"Is muon better than adamw here?" is one command.',
+        '"Is muon better than adamw, each with its best hyperparameters?" is one command.',
     )
     assert site.title_and_sentence("repository/CONTRIBUTING.md")[0] == "Contributing"
     assert site.link_of("reference/api/README.md") == "reference/api/index.html"

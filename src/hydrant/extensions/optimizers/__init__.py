@@ -265,12 +265,10 @@ class NorMuonWithAdamW(MatricesWithAdamW):
     Args:
         params: parameters or parameter groups.
         lr, weight_decay: learning rate and decoupled weight decay of both.
-        momentum: decay of `M`.
-        beta2: decay of `v`.
-        nesterov: orthogonalise `(1 - momentum) * gradient + momentum * M` instead of `M`.
-        ns_steps: iterations of the orthogonalisation.
-        ns_coefficients: a name in `COEFFICIENTS`.
-        dtype: of the products that orthogonalise.
+        momentum, beta2: decays of `M` and of `v`.
+        nesterov, ns_steps: whether `(1 - momentum) * gradient + momentum * M` is orthogonalised instead of `M`, and in
+            how many iterations.
+        ns_coefficients, dtype: a name in `COEFFICIENTS`, and the format of the products that orthogonalise.
         betas, eps, fused: arguments of AdamW.
     """
 

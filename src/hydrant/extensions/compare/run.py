@@ -122,7 +122,7 @@ def with_averages(runs: Sequence[Run]) -> list[Run]:
 
     def given(run: Run) -> Run:
         own = {name: run.series[of] for name, of in plain.items() if of in run.series}
-        return replace(run, series={**run.series, **own}) if names.isdisjoint(run.series) else run
+        return replace(run, series={**run.series, **own}) if own and names.isdisjoint(run.series) else run
 
     return [given(run) for run in runs]
 

@@ -57,18 +57,18 @@ def format_metric(value: float, sign: str = "", beside: Iterable[float | None] =
 def number(value: Any, digits: int = 4, sign: str = "") -> str:
     """Return a number with four significant digits, or `digits`; whole numbers with all, `-` for a missing one.
 
-    `sign="+"` also marks what is positive.
+    `sign="+"` also marks what is positive; `sign="#"` keeps zeros at the end, as a column needs.
 
     >>> number(None), number(3), number(0.123456), number(123456.7), number(123456.78, 7), number(1306.2, 3)
     ('-', '3', '0.1235', '123457', '123456.8', '1306')
-    >>> number(9999.6), number(999.7, 3), number(1e15), number(0.25, sign="+")
-    ('10000', '1000', '1e+15', '+0.25')
+    >>> number(9999.6), number(999.7, 3), number(1e15), number(0.25, sign="+"), number(0.25, sign="#")
+    ('10000', '1000', '1e+15', '+0.25', '0.2500')
     """
     if value is None:
         return "-"
     if isinstance(value, int):
         return f"{value:{sign}}"
-    text = f"{value:{sign}.{digits}g}"
+    text = f"{value:{sign}.{digits}g}".rstrip(".")
     return f"{value:{sign}.0f}" if "e+" in text and abs(value) < 1e15 else text
 
 

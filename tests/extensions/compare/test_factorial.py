@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from marks import slow
+from msgspec.structs import replace
 from planted import comparing, runs_of, write_run
 from playwright.sync_api import Page, expect
 from scipy import stats
@@ -18,7 +19,8 @@ import hydrant
 from hydrant import cli
 from hydrant.extensions.compare.command import write_page
 from hydrant.extensions.compare.groups import Metric, Terms
-from hydrant.extensions.compare.serialize import to_text
+from hydrant.extensions.compare.sections import factorial_section
+from hydrant.extensions.compare.serialize import for_paper, to_text
 from hydrant.extensions.compare.verdict import Change, Factorial, Verdict, find_factorial
 
 Array = npt.NDArray[np.float64]
@@ -103,6 +105,12 @@ def test_the_first_sentence_and_a_line_for_each_key_are_in_every_output(
     )
     lines = to_text(comparison, None).splitlines()
     assert lines[0] == sentence
+    assert sentence in for_paper(comparison)[1]
+    assert any(" adamw minus sgd  +0.0791 with wsd, +0.0501 with cosine " in line for line in lines)
+    assert comparison.factorial is not None
+    open_end = replace(comparison.factorial.effects[0], low=-0.2557, high=0.0)
+    shown = factorial_section(replace(comparison.factorial, effects=[open_end]), "seeds").tables[0].rows[0]
+    assert shown[4] == "-0.2557 to below 0", "p, which decides, is below 0.05"
     rows = [line.split() for line in lines if line.endswith("decided")]
     assert [(row[0], row[-1]) for row in rows] == [
         ("optimizer", "decided"), ("precision", "undecided"), ("scheduler", "decided"),

@@ -83,14 +83,11 @@ def test_a_metric_whose_name_says_nothing_needs_a_mode(tmp_path: Path) -> None:
 def test_averages_are_compared_with_the_weights_of_runs_without_them(tmp_path: Path) -> None:
     for seed, result in enumerate((0.8, 0.82, 0.81)):
         write_run(tmp_path / f"none-{seed}", {"averaging": "none", "seed": seed}, result)
-        rows = (
-            write_run(tmp_path / f"ema-{seed}", {"averaging": "ema", "seed": seed}, result) / "metrics.jsonl"
-        )
+        run = write_run(tmp_path / f"ema-{seed}", {"averaging": "ema", "seed": seed}, result)
+        rows = run / "metrics.jsonl"
         average = f'"val_ema/accuracy": {result + 0.05 + seed / 1000}, "val/accuracy": '
         rows.write_text(rows.read_text().replace('"val/accuracy": ', average))
-    start = (
-        "Decided: averaging=ema is better than averaging=none by 0.051 in val_ema/accuracy (3 paired seeds, "
-    )
+    start = "Decided: averaging=ema is better than averaging=none by 0.051 in val_ema/accuracy (3 paired"
     assert comparing(tmp_path).verdict.sentence.startswith(start)
 
 

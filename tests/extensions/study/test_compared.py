@@ -56,7 +56,7 @@ def test_the_answer_has_the_sizes_of_the_splits_that_all_runs_have(tmp_path: Pat
 
 def test_a_decided_study_decides(tmp_path: Path) -> None:
     comparison = comparing(write_study(tmp_path / "upd", is_decided=True))
-    evidence = "4 fresh seeds, 95 % interval 0.03 to 0.17 for all looks"
+    evidence = "4 fresh seeds, 95 % interval 0.03 to 0.17"
     sentence = f"Decided: adamw is better than sgd by 0.1 in val/accuracy ({evidence}).\n"
     assert to_text(comparison, None).startswith(sentence)
     assert comparison.verdict.winner == "optimizer=adamw"

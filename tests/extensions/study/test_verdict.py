@@ -47,11 +47,11 @@ def test_the_interval_is_that_of_the_lead_also_where_less_is_better(mode: str) -
     }
     start = "Undecided: a leads b by 0.02 in val/accuracy, but either may be better: the 95 % interval of the lead"
     assert sentence(results, rule(mode)).startswith(
-        f"{start} for all looks is -0.18 to 0.22; all seeds are used. If this lead is real, about 240 seeds of each"
+        f"{start} is -0.18 to 0.22; all seeds are used. If this lead is real, about 240 seeds of each"
     )
     wider = sentence(results | {"c": [sign * value / 9 for value in results["a"]]}, rule(mode, num=3))
     wide = start.replace("the 95 %", "the 97.5 %")
-    assert f"{wide} for all looks is -0." in wider
+    assert f"{wide} is -0." in wider
     clear = {name: [sign * value for value in values if value is not None] for name, values in CLEAR.items()}
     assert (
         "Decided: adamw is better than sgd by 0.098 in val/accuracy (4 fresh seeds, 95 % interval 0.0"

@@ -117,17 +117,19 @@ class WrittenRuns:
 
     Args:
         value: the last value of the metric, by the overrides of the run; None: the run fails.
-        others: values of other metrics.
+        others: values of other metrics; None: the run has not this one.
         dies_after: so many runs; None: never.
     """
 
     value: Callable[[dict[str, str]], float | None]
     metric: str = "val/accuracy"
     dies_after: int | None = None
-    others: Mapping[str, Callable[[dict[str, str]], float]] = field(default_factory=dict)
+    others: Mapping[str, Callable[[dict[str, str]], float | None]] = field(default_factory=dict)
     jobs: list[SweepJob] = field(default_factory=list[SweepJob])
+    batches: list[int] = field(default_factory=list[int])  # how many jobs began together
 
     def train(self, jobs: Sequence[SweepJob], number: int) -> str:
+        self.batches.append(len(jobs))
         for job in jobs:
             if self.dies_after is not None and len(self.jobs) >= self.dies_after:
                 raise Killed
@@ -136,7 +138,8 @@ class WrittenRuns:
             write_records(job.job)
             value = self.value(choices_in(job.words))
             row = {"num_updates": 8, "time": 0.0} | ({} if value is None else {self.metric: value})
-            row |= {name: other(choices_in(job.words)) for name, other in self.others.items()}
+            others = {name: other(choices_in(job.words)) for name, other in self.others.items()}
+            row |= {name: other for name, other in others.items() if other is not None}
             (job.folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
             status = "failed" if value is None else "finished"
             error = {"type": "NonFiniteError", "message": "train/loss is nan"} if value is None else None

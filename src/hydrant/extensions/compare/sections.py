@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hydrant.errors import first_few
-from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.comparison import LAST_UPDATE, Comparison, Verdicts, verdict_lines
 from hydrant.extensions.compare.groups import Group
 from hydrant.extensions.compare.ranking import (
@@ -19,6 +18,7 @@ from hydrant.extensions.compare.ranking import (
 )
 from hydrant.extensions.compare.run import Run, differing_settings, label
 from hydrant.extensions.compare.sources import Question
+from hydrant.extensions.compare.statistics import Bounds, corrected_for, p_value, signed
 from hydrant.extensions.compare.tuning import LR, Line, Sensitivity, Tuning
 from hydrant.extensions.compare.verdict import Change, Factorial
 from hydrant.records import Objective
@@ -79,19 +79,20 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
         best=[place for place, e in enumerate(factorial.effects) if e.key in factorial.decided],
     )
     rows = [
-        [" and ".join(i.keys), " over ".join(i.lead_of), " instead of ".join(i.change_to),
+        [" and ".join(i.keys), " minus ".join(i.lead_of),
+         ", ".join(f"{signed(gap)} with {value}" for gap, value in zip(i.leads, i.change_to, strict=True)),
          *_difference(i)]
         for i in factorial.interactions
     ]  # fmt: skip
     changes = Table(
-        "interactions", "How much the lead of a value changes with a value of another key.",
-        ["do they interact?", "lead of", "with", *titles], rows, 3,
-        best=[place for place, i in enumerate(factorial.interactions) if i.is_decided],
+        "interactions", "How much the gap between two values of a key changes with a value of another key.",
+        ["do they interact?", "gap", "is", *titles], rows, 3,
+        best=[place for place, i in enumerate(factorial.interactions) if i.is_decided], dispensable=[4, 5, 3],
     )  # fmt: skip
     asked = f"--by {factorial.effects[0].key} asks for one key alone: choose it before you see results."
     sentences = [
         f"Each of the {repetitions} counts once, by its mean over the settings of the other keys. p and intervals are "
-        f"of paired t-tests{statistics.corrected_for(factorial.num_comparisons)}. {asked}"
+        f"of paired t-tests{corrected_for(factorial.num_comparisons)}. {asked}"
     ]
     if factorial.untested:
         names = "; ".join(map(" and ".join, factorial.untested))
@@ -103,8 +104,10 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
 
 
 def _difference(gap: Change) -> list[str]:
-    ends, p = interval(gap.low, gap.high), statistics.p_value(gap.p_holm)
-    return [statistics.signed(gap.mean), ends, p, "decided" if gap.is_decided else "undecided"]
+    ends, p = interval(gap.low, gap.high), p_value(gap.p_holm)
+    if 0.0 in (gap.low, gap.high):  # of a decided one, which is not 0
+        ends = f"above {ends}" if gap.low == 0.0 else f"{number(gap.low)} to below 0"
+    return [signed(gap.mean), ends, p, "decided" if gap.is_decided else "undecided"]
 
 
 def _noise(noise: NoiseFloor) -> Section:
@@ -117,7 +120,7 @@ def _noise(noise: NoiseFloor) -> Section:
     )
     needs = Table(
         "seeds",
-        f"Seeds with which a t-test (two-sided at 5 %{statistics.corrected_for(noise.num_comparisons)}) finds a true "
+        f"Seeds with which a t-test (two-sided at 5 %{corrected_for(noise.num_comparisons)}) finds a true "
         "difference of this size in 80 of 100 sweeps; in brackets at the ends of the interval of the noise.",
         ["true difference", "size", "paired seeds", "seeds of each, unpaired"],
         [[n.about, number(n.difference), seeds_text(n.paired), seeds_text(n.unpaired)] for n in noise.needs],
@@ -128,8 +131,8 @@ def _noise(noise: NoiseFloor) -> Section:
 def _against(verdict: TargetVerdict) -> Section:
     digits = digits_of(value for test in verdict.tests.values() for value in (test.mean, test.low, test.high))
     rows = [
-        [name, str(t.num), number(t.mean, digits), interval(t.low, t.high, digits), statistics.signed(t.margin),
-         statistics.p_value(t.p_holm), statistics.signed(t.statistic), statistics.p_value(t.p)]
+        [name, str(t.num), number(t.mean, digits, "#"), interval(t.low, t.high, digits, "#"),
+         signed(t.margin), p_value(t.p_holm), signed(t.statistic), p_value(t.p)]
         for name, t in verdict.tests.items()
     ]  # fmt: skip
     table = Table(
@@ -161,7 +164,8 @@ def _basin_row(line: Line, digits: int) -> list[str]:
     if basin is not None:
         low, high = "≤" if basin.is_low_open else "", "≥" if basin.is_high_open else ""
         ends, is_open = f"{low}{basin.low:.2g} to {high}{basin.high:.2g}", "≥" * bool(low or high)
-        cells = [f"{basin.best_lr:g}", number(basin.best, digits), ends, f"{is_open}{number(basin.factor)}"]
+        mean, factor = number(basin.best, digits, "#"), f"{is_open}{number(basin.factor)}"
+        cells = [f"{basin.best_lr:g}", mean, ends, factor]
     return [line.name, str(len(line.lrs)), *cells, str(sum(num > 0 for num in line.failed))]
 
 
@@ -169,8 +173,8 @@ def _tuning(tuning: Tuning) -> Section:
     counts = [1, *[n for n in (2, 4, 8, 16, 32) if n < tuning.budget][-3:], tuning.budget]
     digits = digits_of(value for method in tuning.methods for value in method.curve.expected)
     rows = [
-        [m.name, str(m.num_trials), *(number(m.curve.expected[n - 1], digits) for n in counts),
-         interval(m.curve.low[-1], m.curve.high[-1], digits) if m.curve.low and m.curve.high else "-",
+        [m.name, str(m.num_trials), *(number(m.curve.expected[n - 1], digits, "#") for n in counts),
+         interval(m.curve.low[-1], m.curve.high[-1], digits, "#") if m.curve.low and m.curve.high else "-",
          str(m.num_failed)]
         for m in tuning.methods
     ]  # fmt: skip
@@ -213,20 +217,15 @@ def _runs(c: Comparison) -> Section:
     digits = digits_of(row[name] for row in of_runs for name in ("final", "best"))
     for row in of_runs:
         counts = [row[name] for name in ("num_updates", *["measured_at"] * len(after))]
-        results = [number(row[name], digits) for name in ("final", "best")]
+        results = [number(row[name], digits, "#") for name in ("final", "best")]
         labels = [*[row["name"]] * has_names, *row["labels"].values(), row["state"]]
         figures = [number(row["figures"][name]) for name in names]
         rows.append([*labels, *map(number, counts), *results, *figures])
+    ranks = [c.metric.rank(c.metric.final(run)) for run in c.runs]
+    last, about = len(titles) - 1, "Runs and the keys in which they differ."
+    dispensable = range(last, last - len(names), -1)
     table = Table(
-        RUNS,
-        "Runs and the keys in which they differ.",
-        titles,
-        rows,
-        len(identifying),
-        "runs",
-        notes=notes,
-        ranks=[c.metric.rank(c.metric.final(run)) for run in c.runs],
-        dispensable=range(len(titles) - 1, len(titles) - 1 - len(names), -1),
+        RUNS, about, titles, rows, len(identifying), "runs", notes=notes, ranks=ranks, dispensable=dispensable
     )
     return Section(RUNS, "Runs", tables=[table], has_heading=False, is_detail=len(rows) > _MAX_RUNS)
 
@@ -239,7 +238,8 @@ def _groups(c: Comparison) -> Section:
     places = {title: num_keys + place for place, title in enumerate(_GROUP_TITLES)}
     table = Table(
         "groups",
-        "The results of each group, the best mean first.",
+        "The results of each group, the best mean first. p is that of one test alone: it is optimistic where the same "
+        "results picked the baseline.",
         [*(c.by or ["group"]), *_GROUP_TITLES],
         rows,
         num_keys,
@@ -255,7 +255,7 @@ def _groups(c: Comparison) -> Section:
 
 def cautions(c: Comparison) -> str:
     """Return what limits the comparison, without what to do about it; "" if nothing is known."""
-    return " ".join([*_untuned(c)[:1], *_of_groups(c)])
+    return " ".join([*_untuned(c)[:1], *_edge(c), *_of_groups(c)])
 
 
 def _of_groups(c: Comparison) -> list[str]:
@@ -264,9 +264,6 @@ def _of_groups(c: Comparison) -> list[str]:
     settings = differing_settings([group.runs for group in c.groups], c.by)
     named = [f"{key} ({', '.join(values)})" for key, values in settings.items()]
     texts = [f"The groups also differ in {first_few(named, _MAX_KEYS, ' keys')}."] * bool(named)
-    num_tests = sum(group.versus is not None and group.versus.p is not None for group in c.groups)
-    picked = "The best complete group is the baseline. A single p is optimistic: the same results picked and tested it."
-    texts += [picked] * (num_tests > 1 and c.question.baseline is None)
     return [*texts, *filter(None, [c.caution])]
 
 
@@ -275,15 +272,15 @@ def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
     lacking = ", ".join(f"{num} {state}" for state, num in group.states.items() if state != "finished")
     difference = ["baseline" if is_baseline else "-", "-", "-", "-"]
     if versus is not None:
-        ps = [statistics.p_value(versus.p), statistics.p_value(versus.p_holm)]
-        difference = [statistics.signed(versus.mean), interval(versus.low, versus.high), *ps]
+        ends = interval(versus.low, versus.high)
+        difference = [signed(versus.mean), ends, p_value(versus.p), p_value(versus.p_holm)]
     return [
         *(group.labels.values() or ["all runs"]),
         f"{estimate.num}/{group.num_seeds}",
-        number(estimate.mean, digits),
+        number(estimate.mean, digits, "#"),
         number(estimate.std),
-        interval(estimate.low, estimate.high, digits),
-        number(estimate.median, digits),
+        interval(estimate.low, estimate.high, digits, "#"),
+        number(estimate.median, digits, "#"),
         *difference,
         lacking or "-",
     ]
@@ -300,12 +297,12 @@ def _legend(c: Comparison) -> list[str]:
         tried, looks = c.terms.num_tried, c.terms.num_looks
         counted = [f"{tried} settings tried"] * (tried > 1) + [f"look {looks}, squared"] * (looks > 1)
         settings = f" ({', '.join([f'{num} group' + 's' * (num > 1), *counted])})" if counted else ""
-        corrected = f"; p: t-test{statistics.corrected_for(num * c.terms.factor)}{settings}" if num else ""
+        corrected = f"; p: t-test{corrected_for(num * c.terms.factor)}{settings}" if num else ""
         legend[0] += f" Difference: from the baseline, {kind}{corrected}."
     return legend
 
 
-def cut_text(bounds: statistics.Bounds) -> str:
+def cut_text(bounds: Bounds) -> str:
     """Return where the interval of a mean is cut, in words."""
     return "" if math.isinf(bounds[0]) else f", cut at {bounds[0]:g} and {bounds[1]:g}"
 
@@ -350,7 +347,7 @@ def _verdict(c: Comparison) -> list[str]:
     verdict = [c.verdict.sentence] if c.study is None else verdict_lines(c.study, c.verdict, c.metric.name)
     unnamed = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
     lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in unnamed]
-    said = [" ".join(_untuned(c)), *_counted_results(c), c.choice.sentence]
+    said = [" ".join(_untuned(c)), *_edge(c), *_counted_results(c), c.choice.sentence]
     return [*verdict, *filter(None, said), *lines]
 
 
@@ -372,6 +369,11 @@ def _untuned(c: Comparison) -> list[str]:
         return []  # each rate is a setting of its own
     text = f"Not tuned: the optimizers are not compared at the best of their {LR} ({shown})."
     return [text, f"--best-over {LR} does that."]
+
+
+def _edge(c: Comparison) -> list[str]:
+    rates = first_few(c.verdicts.sensitivity.at_end) if c.verdicts.sensitivity else ""
+    return [f"The best {LR} is the smallest or the largest tried, so try further: {rates}."] * bool(rates)
 
 
 def _counted_results(c: Comparison) -> list[str]:

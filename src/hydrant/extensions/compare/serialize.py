@@ -227,6 +227,7 @@ def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
     tests = f"t-tests at {100 * SIGNIFICANCE:g} %, corrected for all comparisons (Holm)"
     said = f"{what} with {ends}. Verdict: against {base}, by {tests}."
     of_study = f"The study says: {c.study.sentence}" if c.study and c.study.metric == metric.name else ""
+    of_study = f"The sweep says: {c.verdict.sentence}" if c.factorial else of_study
     return rows, " ".join(filter(None, (said, sections.cautions(c), of_study, c.choice.sentence)))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hydrant.config.groups import REPETITIONS
-from hydrant.errors import ConfigError, check_known, first_few
+from hydrant.errors import ConfigError, check_known
 from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.groups import (
     NOT_FINITE,
@@ -313,6 +313,7 @@ class Sensitivity:
     is_given: bool  # else it is the noise
     lines: Sequence[Line]
     sentences: Sequence[str]
+    at_end: Sequence[str]  # the best rates that are the smallest or the largest tried, with their optimizers
 
 
 def find_sensitivity(cells: Cells, metric: Metric, tolerance: float | None) -> Sensitivity | None:
@@ -323,11 +324,12 @@ def find_sensitivity(cells: Cells, metric: Metric, tolerance: float | None) -> S
     lines = {name: rates for name, rates in lines.items() if len(rates) >= MIN_RATES}
     if not lines:
         return None
-    best = [min(rates.values(), key=lambda group: metric.rank(result(group))) for rates in lines.values()]
-    noise = statistics.spread([independent(group.results) for group in best]).std or None
+    best = [(n, r, min(r, key=lambda lr: metric.rank(result(r[lr])))) for n, r in lines.items()]
+    at_end = [f"{lr:g} of {n}" for n, r, lr in best if lr in (min(r), max(r)) and result(r[lr]) is not None]
+    noise = statistics.spread([independent(r[lr].results) for _, r, lr in best]).std or None
     chosen = noise if tolerance is None else tolerance
     shown = [_line(name, rates, chosen, metric.mode) for name, rates in lines.items()]
-    sensitivity = Sensitivity(chosen, tolerance is not None, shown, [])
+    sensitivity = Sensitivity(chosen, tolerance is not None, shown, [], at_end)
     return replace(sensitivity, sentences=_basin_sentences(sensitivity))
 
 
@@ -364,19 +366,10 @@ def _basin_sentences(sensitivity: Sensitivity) -> list[str]:
         ]
     noise = "the standard deviation over seeds at the best learning rates"
     source = "as given" if sensitivity.is_given else noise
-    sentences = [
+    return [
         "The basin of an optimizer holds the learning rates whose mean is within "
-        f"{number(sensitivity.tolerance)} of its best ({source})."
-    ]
-    best = [(line, line.basin.best_lr) for line in sensitivity.lines if line.basin]
-    at_end = [line.name for line, lr in best if lr in (line.lrs[0], line.lrs[-1])]
-    if at_end:
-        sentences.append(
-            f"The best lr is the smallest or the largest tried, so try further: {first_few(at_end)}."
-        )
-    sentences.append(
+        f"{number(sensitivity.tolerance)} of its best ({source}).",
         "Between the tried rates, results are interpolated linearly in log(lr). In a wide basin, an lr that is a few "
         "times off still works. This says nothing about other settings, and basins move with batch size, width and "
-        "budget."
-    )
-    return sentences
+        "budget.",
+    ]

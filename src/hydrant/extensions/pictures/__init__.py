@@ -63,6 +63,8 @@ class Pictures:
         draw_curves(curves, png)
 
 
+_FEW = 8  # points of a picture, all of which it shows
+
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -159,7 +161,7 @@ def _mean(curves: Sequence[Curve]) -> Curve:
 
 
 def _shown_range(curves: Mapping[str, Curve], mode: str) -> tuple[float, float] | None:
-    """Return the range of values to show; None if there are no two values.
+    """Return the range of values to show; None to show all: of few points, or of equal ones.
 
     It is the range after the first quarter of each curve, because the untrained model would hide how the results
     differ, widened to the best value, which may be earlier.
@@ -171,7 +173,7 @@ def _shown_range(curves: Mapping[str, Curve], mode: str) -> tuple[float, float] 
         if math.isfinite(y)
     ]
     shown = [y for y, is_late in points if is_late]
-    if not shown:
+    if len(shown) < _FEW:
         return None
     shown.append((min if mode == "min" else max)(y for y, _ in points))
     space = 0.05 * (max(shown) - min(shown))

@@ -18,7 +18,7 @@ class Interval(Record):
 
     Attributes:
         num_pairs: Seeds that both have.
-        low: Of the interval, which holds for all looks; null: not bounded yet.
+        low: Of the interval, which holds after each seed; null: not bounded yet.
     """
 
     num_pairs: int
@@ -69,7 +69,7 @@ class Contender(Record):
         at_end: Tuned keys whose best value is the smallest or the largest tried one.
         num_seeds: Fresh seeds with a result.
         mean: Over its fresh seeds.
-        low: Of the interval of the mean at the level alpha, which holds for all looks; null: not bounded yet.
+        low: Of the interval of the mean at the level alpha, which holds after each seed; null: not bounded yet.
     """
 
     name: str

@@ -294,7 +294,7 @@ class Trials:
             affordable += sum(map(self._is_begun, waiting))
         if self.budget.needs_measuring:  # half of what fits: others may cost more than those that have ended
             is_measured = any(run.status in ENDED for run in self._begun_runs())
-            num = max(self.at_once, int(min(affordable, num)) // 2 if is_measured else 0)
+            num = max(self.at_once, int(min(affordable / 2, num)) if is_measured else 0)
         return int(min(num, affordable, len(waiting)))
 
     def _is_begun(self, job: SweepJob) -> bool:
@@ -403,7 +403,8 @@ def outcome_of(run: RunFolder, metric: str) -> float | str:
         return "diverged" if error == NonFiniteError.__name__ else "failed"
     values = [row[metric] for row in read_metrics(run.path) if metric in row]
     if not values:
-        return f"finished without {metric}"
+        plain = metric.replace("_ema/", "/", 1)  # without an average, it is that of the weights
+        return f"finished without {metric}" if plain == metric else outcome_of(run, plain)
     return float(values[-1]) if values[-1] is not None and math.isfinite(values[-1]) else "diverged"
 
 

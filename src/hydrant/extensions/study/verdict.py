@@ -389,7 +389,7 @@ def _better(lead: Comparison, standing: Standing, rule: Rule) -> str:
     size = two_digits(abs(lead.estimate.mean))
     small = rule.min_difference is not None and lead.is_below(rule.min_difference)
     note = f", less than the {rule.min_difference:g} that matters" if small else ""
-    seeds = f"{standing.num_seeds} fresh seeds, {_level(rule)} interval {_interval(lead, rule)} for all looks"
+    seeds = f"{standing.num_seeds} fresh seeds, {_level(rule)} interval {_interval(lead, rule)}"
     return f"{winner} is better than {rival} by {size} in {rule.metric}{note} ({seeds})"
 
 
@@ -411,7 +411,7 @@ def _undecided(lead: Comparison, rule: Rule) -> str:
         return f"{start} with each of {num} seeds alike, so no noise is known to test it against"
     if lead.estimate.low is None:
         return f"{start}, but {num} fresh seed{'s' * (num != 1)} can decide nothing"
-    interval = f"the {_level(rule)} interval of the lead for all looks is {_interval(lead, rule)}"
+    interval = f"the {_level(rule)} interval of the lead is {_interval(lead, rule)}"
     return f"{start}, but either may be better: {interval}"
 
 

@@ -179,7 +179,8 @@ def test_what_the_untrained_model_reaches_does_not_hide_the_differences(
     pictures.draw_run(rows, "val/x", mode, tmp_path / "curves.png")
     draw_sweep(tmp_path, runs[:1], mode)
     of_sweep, of_run = (figures.pop().axes[0].get_ylim() for _ in range(2))
-    assert of_run == of_sweep
+    least, most = min(curves[0]), max(curves[0])  # few points, which are all shown
+    assert of_sweep[0] == of_run[0] <= least <= most <= of_run[1] == of_sweep[1]
 
 
 def test_a_sweep_without_results_has_no_picture(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from PIL import Image
 
 import hydrant
 from hydrant import cli
+from hydrant.extensions.predict import prediction
 from hydrant.extensions.predict.arrays import Arrays
-from hydrant.extensions.predict.prediction import Prediction
 
 IMAGES = {"cat": (60, 6), "=dog": (190, 5)}  # class: mean color, number of images
 
@@ -101,11 +102,11 @@ def test_a_command_that_fails_leaves_the_file_that_was_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Stopped after two batches, or if a batch has another shape than the first one."""
-    file, batches = predict(digits, "val", out=out), Prediction.batches
+    file, batches = predict(digits, "val", out=out), prediction.predict
     before = file.read_bytes()
 
-    def two(prediction: Prediction) -> Iterator[Arrays]:
-        whole = batches(prediction)
+    def two(*arguments: Any) -> Iterator[Arrays]:
+        whole = batches(*arguments)
         yield next(whole)
         second = next(whole)
         if first:
@@ -113,16 +114,16 @@ def test_a_command_that_fails_leaves_the_file_that_was_there(
         yield second
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Prediction, "batches", two)
+    monkeypatch.setattr(prediction, "predict", two)
     predict(digits, "val", out=out, status=2 if first else 130)
-    error = (
-        "'probabilities' of a sample is float32 [10] in one batch and float32 [5]"
-        if first
-        else "stopped by SIGINT"
-    )
-    assert error in capsys.readouterr().err
+    error = "'probabilities' of a sample is float32 [10] in one batch and float32 [5]"
+    assert (error if first else "stopped by SIGINT") in capsys.readouterr().err
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
+    if first:  # nor are they printed or returned
+        assert cli.main(["predict", str(digits.folder), "val"]) == 2
+        with pytest.raises(hydrant.ConfigError, match="in one batch and"):
+            hydrant.predict(digits, "val")
 
 
 def test_tensors_are_prepared_as_in_an_evaluation(digits: hydrant.Run, predict: Predict) -> None:

@@ -279,10 +279,11 @@ class Prediction:
         """Yield the arrays of each batch, computed on the device of the run.
 
         Raises:
+            ConfigError: the arrays of a batch have other types or shapes than those of the first one.
             DataError: no sample can be read.
         """
         plan, source, convert = self.saved.plan, self.inputs.source, self.saved.plan.data.in_target_units
-        is_empty, batch_size = True, self.batch_size or plan.config["eval_batch_size"]
+        first, batch_size = Arrays(), self.batch_size or plan.config["eval_batch_size"]
         with self.saved.on_device() as task:
             for arrays in predict(task, source, plan.spec, batch_size, plan.precision):
                 if not self.inputs.has_targets:
@@ -290,9 +291,10 @@ class Prediction:
                 if convert is not None:
                     names = arrays.keys() & {PREDICTION, TARGET}
                     arrays |= {name: convert(torch.from_numpy(arrays[name])).numpy() for name in names}
-                is_empty = False
+                first = first or arrays
+                _check_alike(first, arrays)
                 yield arrays
-        if is_empty:
+        if not first:
             raise DataError(f"no sample of {self.inputs.title} can be read; the warnings above say why")
 
     def table(self, arrays: Arrays) -> Table:
@@ -366,7 +368,7 @@ def print_predictions(prediction: Prediction) -> int:
     """Print the predictions as CSV, each batch when it is there, while stdout can be written. Return the exit status.
 
     Raises:
-        ConfigError: they have no place in a table.
+        ConfigError: they have no place in a table, or another one than those of the first batch.
         DataError: no sample can be read.
     """
     for rows in _rows(prediction, prediction.batches()):
@@ -401,18 +403,11 @@ def write_predictions(prediction: Prediction, out: Path) -> int:
 
 
 def _batches(prediction: Prediction) -> Generator[Arrays]:
-    """Yield the arrays of each batch, and show the progress.
-
-    Raises:
-        ConfigError: the arrays of a batch have other types or shapes than those of the first one.
-        DataError: no sample can be read.
-    """
+    """Yield the arrays of each batch, and show the progress."""
     bar = Progress.start(prediction.inputs.source.num_samples, 0, unit="samples")
-    first, num_done = Arrays(), 0
+    num_done = 0
     try:
         for arrays in prediction.batches():
-            first = first or arrays
-            _check_alike(first, arrays)
             yield arrays
             bar.advance(int(arrays[NUMBERS][-1]) + 1 - num_done)
             num_done = int(arrays[NUMBERS][-1]) + 1

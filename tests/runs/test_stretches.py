@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from marks import of_extension, slow
-from run_folders import rows, summary
+from run_folders import rows, summary, training
 from training_runs import Train
 
 from hydrant import cli
@@ -90,6 +90,17 @@ def test_the_record_says_what_trained_each_stretch(train: Train) -> None:
     assert (third["config"], third["end"]) == ({"duration": 8, "optimizer.lr": 0.5, "seed": 1}, None)
     same = train(*SHORT, *LONGER, f"resume={folder}", name="same")
     assert summary(same)["stretches"] == TWO
+
+
+def test_the_values_of_groups_and_of_removed_schedules_apply_from_there_on(train: Train) -> None:
+    words = (
+        "optimizer.weight_decay=0.1",
+        "+param_groups.patterns.head={match: classifier, weight_decay: 0.2}",
+    )
+    train(*SHORT, *words, "+scheduler@schedules.weight_decay=linear", "duration=4")
+    folder = train(*SHORT, *LONGER, *words, "param_groups.patterns.head.weight_decay=0.7")
+    groups = training(folder)["optimization"]["optimizers"]["main"]["param_groups"]
+    assert sorted({(group["lr"], group["weight_decay"]) for group in groups}) == [(0.5, 0.1), (0.5, 0.7)]
 
 
 def test_a_run_that_goes_back_forgets_the_stretch_that_it_gave_up(train: Train) -> None:

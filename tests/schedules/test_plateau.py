@@ -49,6 +49,21 @@ def test_plateau_equals_torch_and_timm_and_saves_its_state(seed: int) -> None:
     assert plateau(0) < 0.1
 
 
+def test_another_metric_begins_at_the_ratio_by_the_arguments_of_its_config() -> None:
+    clock = Clock(100, Steps.constant(10), 200)
+    one = Plateau(clock, **PLATEAU | {"patience": 0})
+    other = Plateau(
+        clock, **PLATEAU | {"patience": 0, "metric": "val/accuracy", "mode": "max", "factor": 0.1}
+    )
+    for value in (0.9, 0.9):
+        one.observe({"val/loss": value})
+    other.load_state_dict(one.state_dict())
+    other.observe({"val/accuracy": 0.8})
+    assert (one(0), other(0)) == (0.5, 0.5)
+    other.observe({"val/accuracy": 0.7})
+    assert other(0) == pytest.approx(0.05)
+
+
 def test_plateau_reduces_the_lr_warms_up_and_resumes(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     falling = (*SHORT, "duration=16", "scheduler=plateau", "scheduler.metric=val/accuracy",
                "scheduler.patience=0", "scheduler.factor=0.5", "optimizer.lr=1e-9", "scheduler.warmup=4")  # fmt: skip

@@ -101,6 +101,7 @@ class Poisoned(nn.Module):
     def __init__(self, *, input_shape, num_classes, hidden, dropout, bad):
         super().__init__()
         self.norm, self.linear, self.bad, self.calls = nn.BatchNorm1d(64), nn.Linear(64, 10), bad, 0
+        self.register_buffer("scale", self.linear.bias.data[:1].expand(64), persistent=False)
 
     def forward(self, inputs):
         self.calls += self.training

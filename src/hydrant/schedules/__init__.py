@@ -311,8 +311,12 @@ class Plateau:
         self._torch.step(row[self.metric])
 
     def state_dict(self) -> dict[str, Any]:
-        return {"ratio": self._optimizer.param_groups[0]["lr"], "torch": self._torch.state_dict()}
+        waits = {name: getattr(self._torch, name) for name in ("best", "num_bad_epochs", "cooldown_counter")}
+        return {"ratio": self._optimizer.param_groups[0]["lr"], "judges": [self.metric, self.mode], **waits}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._optimizer.param_groups[0]["lr"] = state["ratio"]
-        self._torch.load_state_dict(state["torch"])
+        """Restore the ratio, and what was observed of the same metric; the arguments are those of this object."""
+        (group,), observed = self._optimizer.param_groups, dict(state)
+        group["lr"] = observed.pop("ratio")
+        if observed.pop("judges") == [self.metric, self.mode]:
+            self._torch.load_state_dict(observed)

@@ -1,6 +1,6 @@
 """The training loop. It receives built objects; only a few settings are read from the config while it trains."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from hydrant import seeding
 from hydrant.batch import Batch, Outcome, is_inexact, map_tensors, split_batch, tensors_of, whole_batch
 from hydrant.clock import NOTHING, Due
 from hydrant.errors import Interrupted, NonFiniteError
-from hydrant.tasks.base import Task, kept_buffers
+from hydrant.tasks.base import Task, copied_buffers, kept_buffers, restore_buffers
 from hydrant.training import reports
 from hydrant.training.metrics import Pace
 from hydrant.training.trainer import Trainer
@@ -148,7 +148,7 @@ def take_turn(trainer: Trainer, turn: Turn, *, measure: bool) -> Update:
     state, optimizers, all_reduce = trainer.state, trainer.optimizers, trainer.plan.parallel.all_reduce
     if turn.name:
         cast("Any", trainer.task).turn = turn.name
-    saved = [buffer.clone() for buffer in trainer.task.buffers()] if optimizers.may_skip else []
+    saved = copied_buffers(trainer.task) if optimizers.may_skip else {}
     accumulate, update = partial(accumulate_gradients, trainer, turn), None
     while update is None or update.status == "overflowed":
         update = optimizers.update(turn, state.num_updates, accumulate, all_reduce, measure=measure)
@@ -164,11 +164,12 @@ def take_turn(trainer: Trainer, turn: Turn, *, measure: bool) -> Update:
     return update
 
 
-def skip_update(trainer: Trainer, saved: Sequence[Tensor], *, has_overflowed: bool) -> None:
+def skip_update(trainer: Trainer, saved: Mapping[str, Tensor], *, has_overflowed: bool) -> None:
     """Count an update as skipped, and restore the buffers that were saved before it."""
     state = trainer.state
-    for buffer, value in zip(trainer.task.buffers(), saved, strict=True):
-        buffer.copy_(value)  # such as batch norm statistics, which include the samples of this update
+    restore_buffers(
+        trainer.task, saved
+    )  # such as batch norm statistics, which include the samples of this update
     state.num_skipped += 1
     state.num_skipped_in_a_row += 1
     max_skipped = trainer.plan.config["max_skipped"]

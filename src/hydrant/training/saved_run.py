@@ -16,7 +16,7 @@ from hydrant.clock import Clock, batch_size_steps
 from hydrant.data import PositionedSource, PositionedStream, Source
 from hydrant.data.splits import DataIdentity
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, first_few, log, typed_line
-from hydrant.optimizers.kernels import KERNEL_FIELDS, is_sharded
+from hydrant.optimizers.kernels import KERNEL_FIELDS, arguments_of, is_sharded
 from hydrant.records import Best, check_type
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import TRAINING
@@ -130,15 +130,15 @@ def _in_order(groups: Sequence[Sequence[str]]) -> list[str]:
     return [f"{name} in group {n}" for n, group in enumerate(groups) for name in group]
 
 
-def restore(trainer: Trainer, saved: storage.SavedCheckpoint, changed: Collection[str] = ()) -> None:
-    """Load a checkpoint into a run. The param group fields in `changed` keep the values of the config.
+def restore(trainer: Trainer, saved: storage.SavedCheckpoint, *, is_changed: bool = False) -> None:
+    """Load a checkpoint into a run. With `is_changed`, the arguments of optimizers keep the values of the config.
 
     Raises:
         CheckpointError: the checkpoint does not fit the run.
     """
     restore_weights(trainer, saved)
     with _explain_misfit(saved.path):
-        _restore_optimizers(trainer, saved, changed)
+        _restore_optimizers(trainer, saved, is_changed=is_changed)
         trainer.plan.precision.load_state_dict(saved.read_state("precision"))
         if trainer.plan.hooks.listens("state_dict"):
             trainer.plan.hooks.load_state_dict(saved.read_state("hooks", _shard_owner(trainer.model)))
@@ -224,16 +224,15 @@ def _optimizer_owner(trainer: Trainer) -> storage.Owner:
     return owner
 
 
-def _restore_optimizers(
-    trainer: Trainer, checkpoint: storage.SavedCheckpoint, changed: Collection[str]
-) -> None:
+def _restore_optimizers(trainer: Trainer, checkpoint: storage.SavedCheckpoint, *, is_changed: bool) -> None:
     names = _parameter_names(trainer.task)
     state = checkpoint.read_state("optimization", _optimizer_owner(trainer))
     for name, entry in trainer.optimizers.entries.items():
         parameters = [names[id(p)] for p in entry.parameters]
         saved = state["optimizers"][name]
         del saved["type"]
-        state["optimizers"][name] = _by_position(saved, parameters, entry.optimizer.state_dict(), changed)
+        here = {"params", *KERNEL_FIELDS, *(arguments_of(entry.optimizer) if is_changed else ())}
+        state["optimizers"][name] = _by_position(saved, parameters, entry.optimizer.state_dict(), here)
     trainer.optimizers.load_state_dict(state)
 
 
@@ -283,20 +282,16 @@ def _by_name(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
 
 
 def _by_position(
-    state: Mapping[str, Any], names: list[str], fresh: Mapping[str, Any], changed: Collection[str]
+    state: Mapping[str, Any], names: list[str], fresh: Mapping[str, Any], here: Collection[str]
 ) -> dict[str, Any]:
-    """Undo `_by_name` for an optimizer whose present state is `fresh`.
-
-    The fields in `changed` and those that choose a kernel are taken from there.
-    """
+    """Undo `_by_name` for an optimizer whose present state is `fresh`, from which the fields `here` are taken."""
     if not _has_torch_format(state):
         return dict(state)
     saved: list[dict[str, Any]] = state["param_groups"]
     positions = {name: n for n, name in enumerate(names)}
     by_position = {positions.get(key, key): value for key, value in state["state"].items()}
-    kept = {"params", *KERNEL_FIELDS, *changed}
     groups = [
-        before | {field: now[field] for field in kept if field in now}
+        before | {field: now[field] for field in here if field in now}
         for before, now in zip(saved, fresh["param_groups"], strict=True)
     ]
     return {**state, "state": by_position, "param_groups": groups}

@@ -316,7 +316,7 @@ class Plateau:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the ratio, and what was observed of the same metric; the arguments are those of this object."""
-        (group,), observed = self._optimizer.param_groups, dict(state)
-        group["lr"] = observed.pop("ratio")
+        observed = dict(state)
+        self._optimizer.param_groups[0]["lr"] = observed.pop("ratio")
         if observed.pop("judges") == [self.metric, self.mode]:
             self._torch.load_state_dict(observed)

@@ -88,9 +88,9 @@ def test_probabilities_of_classes(digits: hydrant.Run, predict: Predict) -> None
     expected = torch.from_numpy(arrays["logits"]).softmax(dim=1).numpy()
     assert np.allclose(arrays["probabilities"], expected, atol=1e-6)
     lines = predict(digits, "val", "--probabilities", out="out.jsonl").read_text().splitlines()
-    for line, prediction, row in zip(lines, arrays["prediction"], arrays["probabilities"], strict=True):
+    for line, predicted, row in zip(lines, arrays["prediction"], arrays["probabilities"], strict=True):
         content = json.loads(line)
-        assert content["prediction"] == str(prediction)
+        assert content["prediction"] == str(predicted)
         assert [np.float32(content[f"probability/{name}"]) for name in range(10)] == row.tolist()
 
 

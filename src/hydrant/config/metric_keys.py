@@ -15,16 +15,16 @@ from hydrant.safety.targets import locate, target_nodes
 
 Mode = Literal["max", "min"]
 
-_LOWER = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse", "mape", "wer", "cer", "fid", "kid", "distance",
-          "divergence", "seconds", "memory"}  # fmt: skip
-_SHARES = {"accuracy", "acc", "top1", "top5", "match", "agreement", "f1", "precision", "recall", "sensitivity",
-           "specificity", "auc", "auroc", "ap", "map", "iou", "jaccard", "dice"}  # fmt: skip
-_CORRELATIONS = {"kappa", "mcc", "correlation"}
-_HIGHER = {*_SHARES, *_CORRELATIONS, "r2", "score", "bleu", "rouge", "psnr", "ssim"}
+_LOWER = {"loss", "cross_entropy", "binary_cross_entropy", "distillation", "z_loss", "mse", "mae", "perplexity",
+          "bits_per_byte", "kernel_distance"}  # fmt: skip
+_SHARES = {"accuracy", "exact_match", "agreement"}
+_HIGHER = {*_SHARES, "r2", "mfu", "updates_per_second", "samples_per_second", "tokens_per_second"}
+_SHARE_CLASS = re.compile("(Binary|Multiclass|Multilabel)?(Accuracy|ExactMatch|FBetaScore|F1Score|Precision|Recall|"
+                          "Specificity|AUROC|AveragePrecision|JaccardIndex)")  # fmt: skip
+"""Classes of torchmetrics whose values are from 0 to 1."""
 _LOGGED_WITH = {"train": ("log_every", "10"), **dict.fromkeys(("val", "val_ema"), ("eval_every", "1ep")),
                 **dict.fromkeys(("test", "test_ema"), ("test_at_end", "true"))}  # fmt: skip
 """The key that decides whether a split has metrics, and a value with which it has."""
-_ROUNDING = 1e-6
 UNBOUNDED = (-math.inf, math.inf)
 _PLATEAU = "hydrant.schedules.Plateau"
 
@@ -32,7 +32,7 @@ _PLATEAU = "hydrant.schedules.Plateau"
 def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the key `best` of a checked config without `auto`: the metric of the task, and the metric's own mode.
 
-    The mode remains `auto` if neither a class in `task.metrics` nor the metric's name says what is better.
+    The mode remains `auto` if neither a class in `task.metrics` nor `mode_by_name` says what is better.
     """
     metric, mode, task = config["best"]["metric"], config["best"]["mode"], config["task"]
     if metric == "auto":
@@ -60,14 +60,14 @@ def resolve_plateaus(config: Mapping[str, Any]) -> None:
 
 
 def mode_of(metric: str, task: Mapping[str, Any]) -> Mode | None:
-    """Return whether a metric should be large or small, by its class in the node of a task or by its name."""
+    """Return whether a metric should be large or small, by its class in the node of a task, or as `mode_by_name`."""
     return _mode_by_class(metric, task.get("metrics")) or mode_by_name(metric)
 
 
-def unknown_mode(key: str, metric: str) -> ConfigError:
+def unknown_mode(key: str, metric: str, remedy: str = "give max or min") -> ConfigError:
     """Return the error for a mode that remained `auto`."""
     message = f"nothing says whether a higher or a lower {metric} is better"
-    return ConfigError(key, message, remedy="give max or min")
+    return ConfigError(key, message, remedy=remedy)
 
 
 def declared_metric(task: Any) -> dict[str, str]:
@@ -80,42 +80,28 @@ def declared_metric(task: Any) -> dict[str, str]:
 
 
 def mode_by_name(metric: str) -> Mode | None:
-    """Return whether a metric should be large or small, by the words in its name; None if they do not say it.
+    """Return whether a metric of Hydrant's own should be large or small; None for another name.
 
-    >>> mode_by_name("val/accuracy"), mode_by_name("val/top5_error"), mode_by_name("val/energy")
+    >>> mode_by_name("val/night/accuracy"), mode_by_name("train/mse"), mode_by_name("val/accuracy_drop")
     ('max', 'min', None)
     """
-    modes: list[Mode] = [mode for part in metric.split("/") if (mode := _mode_by_words(part)) is not None]
-    return modes[0] if len(set(modes)) == 1 else None
-
-
-def bounds_by_name(metric: str) -> tuple[float, float] | None:
-    """Return the smallest and the largest value that a metric can have, by the words in its name; None: unknown.
-
-    >>> bounds_by_name("val/accuracy"), bounds_by_name("MulticlassF1Score"), bounds_by_name("val/top5_error")
-    ((0.0, 1.0), (0.0, 1.0), (0.0, 1.0))
-    >>> bounds_by_name("val/mcc"), bounds_by_name("val/loss"), bounds_by_name("val/accuracy_loss")
-    ((-1.0, 1.0), None, None)
-    """
-    words = {word.lower() for word in _words(metric)}
-    if words & (_LOWER - {"error"}):
-        return None
-    return (0.0, 1.0) if words & _SHARES else (-1.0, 1.0) if words & _CORRELATIONS else None
+    name = metric.rpartition("/")[2]
+    return "min" if name in _LOWER else "max" if name in _HIGHER else None
 
 
 def bounds_of(
     metric: str, configs: Iterable[Mapping[str, Any]], values: Iterable[float]
 ) -> tuple[float, float]:
-    """Return the bounds of a metric by the words in its name or in that of its class in `task.metrics`.
+    """Return the bounds of a metric: 0 and 1 for those of Hydrant's tasks and of `task.metrics` that are shares.
 
     Args:
         configs: flat ones of its runs.
         values: of the metric. One that is outside, as of an accuracy in percent, has no bounds.
     """
-    key = f"task.metrics.{metric.partition('/')[2]}._target_"
-    names = [metric, *{str(config[key]).rpartition(".")[2] for config in configs if key in config}]
-    low, high = next((bounds for name in names if (bounds := bounds_by_name(name)) is not None), UNBOUNDED)
-    return (low, high) if all(low - _ROUNDING <= value <= high + _ROUNDING for value in values) else UNBOUNDED
+    name, key = metric.rpartition("/")[2], f"task.metrics.{metric.partition('/')[2]}._target_"
+    classes = [name, *(str(config.get(key)).rpartition(".")[2] for config in configs)]
+    is_share = name in _SHARES or any(map(_SHARE_CLASS.fullmatch, classes))
+    return (0.0, 1.0) if is_share and all(-1e-6 <= value <= 1 + 1e-6 for value in values) else UNBOUNDED
 
 
 def check_logged(metric: str, config: Mapping[str, Any]) -> None:
@@ -124,18 +110,6 @@ def check_logged(metric: str, config: Mapping[str, Any]) -> None:
     if key and not config[key]:
         remedy = f"give {key}={example}"
         raise ConfigError(key, f"is {shown(config[key])}, so no run has {metric}", remedy=remedy)
-
-
-def _words(name: str) -> list[str]:
-    return re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+\d*|[A-Z]+\d*", name)
-
-
-def _mode_by_words(name: str) -> Mode | None:
-    """Return the mode of one part of a name. A loss or an error of something else is a loss or an error."""
-    known = [word.lower() for word in _words(name) if word.lower() in _LOWER | _HIGHER]
-    if not known or _HIGHER.issuperset(known):
-        return "max" if known else None
-    return "min" if known[0] == "loss" or known[-1] in _LOWER else None
 
 
 def _mode_by_class(metric: str, metrics: object) -> Mode | None:
@@ -158,7 +132,11 @@ def _targets(node: object, names: Sequence[str]) -> list[Any]:
     for key, inner in nodes:
         path = inner["_target_"]
         if not is_collection or names[-1] in (key.rpartition(".")[2], path.rpartition(".")[2]):
-            classes.append(locate(path, "task.metrics"))
+            target = locate(path, "task.metrics")
+            if path.startswith("torchmetrics."):
+                with suppress(ConfigError):  # `F1Score` declares nothing, and makes a `MulticlassF1Score`
+                    target = locate(f"torchmetrics.classification.Multiclass{target.__name__}", "")
+            classes.append(target)
     return classes
 
 

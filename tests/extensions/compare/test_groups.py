@@ -66,14 +66,17 @@ def test_without_a_complete_group_an_incomplete_one_wins(tmp_path: Path) -> None
 def test_a_metric_whose_name_says_nothing_needs_a_mode(tmp_path: Path) -> None:
     """Of which the worst value would win if it were taken to be better when larger."""
     for lr, value in ((0.001, 0.5), (0.01, 0.25)):
-        run = write_run(tmp_path / f"{lr}", {"optimizer.lr": lr}, 0.9)
-        rows = [{"num_updates": 2900, "epoch": 29, "time": 1.7e9, "val/brier": value, "perf/mfu": value}]
+        best = {"best": {"metric": "val/accuracy_drop", "mode": "min"}}
+        run = write_run(tmp_path / f"{lr}", {"optimizer.lr": lr, **best}, 0.9)
+        metrics = dict.fromkeys(("val/brier", "perf/mfu", "val/accuracy_drop", "test/accuracy_drop"), value)
+        rows = [{"num_updates": 2900, "epoch": 29, "time": 1.7e9, **metrics}]
         with (run / "metrics.jsonl").open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
     message = r"^--mode: nothing says whether a higher or a lower val/brier is better"
     with pytest.raises(ConfigError, match=message):
         comparing(tmp_path, metric="val/brier")
-    expected = {("val/brier", "min"): "0.01", ("val/brier", "max"): "0.001", ("perf/mfu", None): "0.001"}
+    expected = {("val/brier", "min"): "0.01", ("val/brier", "max"): "0.001", ("perf/mfu", None): "0.001",
+                ("test/accuracy_drop", None): "0.01"}  # fmt: skip
     for (metric, mode), lr in expected.items():
         winner = comparing(tmp_path, metric=metric, mode=mode).winner
         assert winner is not None

@@ -539,7 +539,9 @@ def test_the_interval_of_an_accuracy_ends_at_1_and_a_run_may_finish_without_it(s
 
 def test_another_metric_than_that_of_the_tuning_judges(study: Study) -> None:
     runs = WrittenRuns(accuracy, others={"test/error": lambda chosen: 1 - accuracy(chosen)})
-    words = (*SMALL, "--judge", "test/error")
+    status, text = study(runs, *SMALL, "--judge", "test/error")
+    assert (status, "lower test/error is better; give test/error:max or test/error:min" in text) == (2, True)
+    words = (*SMALL, "--judge", "test/error:min")
     status, text = study(runs, *words)
     assert (status, runs.jobs) == (2, [])
     assert "test_at_end: is false, so no run has test/error; give test_at_end=true" in text
@@ -556,7 +558,7 @@ def test_another_metric_than_that_of_the_tuning_judges(study: Study) -> None:
 
 
 @pytest.mark.slow  # it prepares runs in other processes
-@pytest.mark.parametrize(("judge", "status"), [("test/top5_accuracy", 2), ("test/loss", 0)])
+@pytest.mark.parametrize(("judge", "status"), [("test/top5_accuracy:max", 2), ("test/loss", 0)])
 def test_a_judge_that_no_run_has_is_refused_before_the_first_run(
     judge: str,
     status: int,
@@ -569,13 +571,13 @@ def test_a_judge_that_no_run_has_is_refused_before_the_first_run(
     words = ("optimizer=adamw,sgd", "test_at_end=true", "data.test_ratio=0.1", "--judge", judge)
     assert cli.main(["study", "name=best", *SHORT, *words]) == status
     text = capsys.readouterr().err
-    refusal = f"hydra.sweeper.judge: no run would have {judge}: no evaluation gives 'val/top5_accuracy'"
+    refusal = f"hydra.sweeper.judge: no run would have {judge[:-4]}: no evaluation gives 'val/top5_accuracy'"
     assert (refusal in text, runs.jobs == []) == (status == 2, status == 2), text
 
 
 def test_the_metric_of_the_tuning_judges_by_its_own_mode(study: Study) -> None:
-    words = ("--metric", "val/energy", "best.mode=max", "--judge", "val/energy")
-    runs = WrittenRuns(accuracy, others={"val/energy": accuracy})
+    words = ("--metric", "val/energy", "best.mode=max", "--judge", "val_ema/energy")
+    runs = WrittenRuns(accuracy, others={"val/energy": accuracy, "val_ema/energy": accuracy})
     assert study(runs, *TWINS, "--contender", "name=b optimizer=sgd", *words)[0] == 0
     assert (record()["protocol"]["mode"], record()["verdict"]["winner"]) == ("max", "a")
 

@@ -220,10 +220,9 @@ def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> M
         default_name = average  # what each run offers
     chosen: str = default_name if name is None else name
     _check_metric(runs, "--metric", chosen)
-    if mode is None and chosen == default_name:
+    if mode is None and chosen.partition("/")[2] == default_name.partition("/")[2]:  # maybe of another split
         mode = default_mode
-    is_speed = chosen.startswith("perf/")  # of memory, the name says it
-    if (mode := mode or mode_by_name(chosen) or ("max" if is_speed else None)) is None:
+    if (mode := mode or mode_by_name(chosen)) is None:
         raise unknown_mode("--mode", chosen)
     return Metric(chosen, mode, bounds_of(chosen, runs))
 

@@ -241,10 +241,14 @@ class StudySweeper(GridSweeper):
             best = dict[str, Any](best, metric=re.sub("^val/", "val_ema/", best["metric"]))  # as in `compare`
         judge = best
         if asked not in (None, best["metric"]):
-            judge = metric_keys.resolve_best({**configs[0], "best": {"metric": asked, "mode": "auto"}})
+            metric = asked.removesuffix(":max").removesuffix(":min")
+            is_alike = metric.partition("/")[2] == best["metric"].partition("/")[2]  # maybe of another split
+            mode = asked[len(metric) + 1 :] or (best["mode"] if is_alike else "auto")
+            judge = metric_keys.resolve_best({**configs[0], "best": {"metric": metric, "mode": mode}})
         for key, one in (("best.mode", best), (f"{_KEY}.judge", judge)):
             if one["mode"] == "auto":
-                raise metric_keys.unknown_mode(key, one["metric"])
+                name = "" if one is best else f"{one['metric']}:"
+                raise metric_keys.unknown_mode(key, one["metric"], f"give {name}max or {name}min")
             for config in configs:
                 metric_keys.check_logged(one["metric"], config)
         _check_one_quantity(contenders, configs, best["metric"], judge["metric"])

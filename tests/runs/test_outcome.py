@@ -35,23 +35,24 @@ def test_an_error_decides_status_and_exit_status() -> None:
     assert (failed.status, failed.exit_status, failed.message) == ("failed", 1, "rank 0: damaged")
 
 
-@pytest.mark.parametrize("message", [
-    "[third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:70: Connection reset by peer",
-    "NCCL error: remote process exited or there was a network error",
-])  # fmt: skip
-def test_a_lost_connection_says_that_another_rank_has_ended(message: str, tmp_path: Path) -> None:
-    result = first_failure(RuntimeError(message), tmp_path, World(0, 0, 1, torch.device("cpu")))
-    assert result.error_type == "RankDied"
-    assert result.message.startswith("another rank has ended")
+READ = "[third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:70: Connection reset by peer"
+NETWORK = "NCCL error: remote process exited or there was a network error"
 
 
-@pytest.mark.parametrize("error", [
-    ConnectionResetError("Connection reset by peer"), RuntimeError("NCCL error: duplicate GPU")
+@pytest.mark.parametrize(("error", "num_ranks", "is_lost"), [
+    (RuntimeError(READ), "2", True), (RuntimeError(READ), "1", False),
+    (torch.distributed.DistBackendError(NETWORK), "2", True),
+    (torch.distributed.DistBackendError("NCCL error: duplicate GPU"), "2", False),
+    (RuntimeError(f"Caught OSError in DataLoader worker process 0: {NETWORK}"), "2", False),
+    (ConnectionResetError("Connection reset by peer"), "2", False),
 ])  # fmt: skip
-def test_other_errors_of_a_connection_keep_their_message(error: Exception, tmp_path: Path) -> None:
+def test_only_a_lost_connection_says_that_another_rank_has_ended(
+    error: Exception, num_ranks: str, is_lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", num_ranks)
     result = first_failure(error, tmp_path, World(0, 0, 1, torch.device("cpu")))
-    assert result.error_type == type(error).__name__
-    assert str(error) in result.message
+    assert result.error_type == ("RankDied" if is_lost else type(error).__name__)
+    assert ("another rank has ended" if is_lost else str(error)) in result.message
 
 
 def test_only_errors_are_reported_as_errors(capsys: pytest.CaptureFixture[str]) -> None:

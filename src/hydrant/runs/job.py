@@ -239,10 +239,9 @@ for _dumper in (_Dumper, _FastDumper):
     _dumper.add_representer(str, lambda d, t: d.represent_scalar(_TEXT, t, "'" if _needs_quotes(t) else None))
 
 
-_LOST_RANK = re.compile(
-    "gloo.*(Connection (closed|reset) by peer|Broken pipe)|remote process exited|Connection was likely closed"
-)
-"""Messages of gloo, NCCL and torch's store on a rank whose partner has ended."""
+_LOST_OF_GLOO = r"^\[\S*gloo/.*(Connection (closed|reset) by peer|Broken pipe)"
+_LOST_OF_OTHERS = f"{_LOST_OF_GLOO}|remote process exited|Connection was likely closed"
+"""Messages on a rank whose partner has ended: of gloo, and of errors of a type of torch.distributed."""
 
 
 @dataclass(frozen=True)
@@ -327,7 +326,8 @@ def first_failure(error: BaseException, folder: Path, world: "World") -> RunResu
 
 def _or_rank_died(error: BaseException) -> BaseException:
     """Return an error, or `RankDied` if it says that another rank has ended."""
-    if not _LOST_RANK.search(str(error)):
+    pattern = _LOST_OF_OTHERS if type(error).__name__.startswith("Dist") else _LOST_OF_GLOO
+    if os.environ.get("WORLD_SIZE", "1") == "1" or not re.search(pattern, str(error)):
         return error
     return RankDied("another rank has ended; the launcher, or the output of that rank, says why")
 

@@ -276,7 +276,7 @@ def location(error: BaseException) -> str:
 
 
 _LIBRARIES = ("site-packages", "dist-packages", "<", sysconfig.get_path("stdlib"))
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 def innermost(frames: Iterable[tuple[str, int | None]]) -> tuple[str, int | None]:
@@ -288,7 +288,11 @@ def innermost(frames: Iterable[tuple[str, int | None]]) -> tuple[str, int | None
 
 
 def is_users_file(file: str) -> bool:
-    """Return whether a file of a traceback is neither Hydrant's nor in an installed package."""
+    """Return whether a file of a traceback is neither Hydrant's nor in an installed package.
+
+    >>> is_users_file(__file__), is_users_file(f"{Path(__file__).parent}_mine/model.py")
+    (False, True)
+    """
     return not file.startswith(_PACKAGE) and not any(part in file for part in _LIBRARIES)
 
 

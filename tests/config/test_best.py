@@ -8,6 +8,7 @@ from hydrant.config.compose import compose
 from hydrant.config.metric_keys import mode_by_name
 
 PREFIX = "+task.metrics.m={_target_: torchmetrics"
+OF_EACH = f"{PREFIX}.ClasswiseWrapper, metric: {{_target_: torchmetrics.MeanAbsoluteError}}}}"
 BOTH = (
     f"{PREFIX}.MetricCollection, metrics: {{f1: {{_target_: torchmetrics.F1Score, task: multiclass, num_classes: 10}}, "
     "hinge: {_target_: torchmetrics.classification.MulticlassHingeLoss, num_classes: 10}}}"
@@ -29,14 +30,7 @@ BOTH = (
         (("best.metric=val/acuracy",), "val/acuracy", "auto"),  # refused once the metrics are known
         ((f"{PREFIX}.R2Score}}", "best.metric=val/m"), "val/m", "max"),
         ((f"{PREFIX}.MeanSquaredError}}", "best.metric=val/m"), "val/m", "min"),
-        (
-            (
-                f"{PREFIX}.ClasswiseWrapper, metric: {{_target_: torchmetrics.MeanAbsoluteError}}}}",
-                "best.metric=val/m/3",
-            ),
-            "val/m/3",
-            "min",
-        ),
+        ((OF_EACH, "best.metric=val/m/3"), "val/m/3", "min"),
         ((BOTH, "best.metric=val/m/hinge"), "val/m/hinge", "min"),
         ((BOTH, "best.metric=val/m/f1"), "val/m/f1", "max"),
         ((BOTH, "best.metric=val/m/energy"), "val/m/energy", "auto"),
@@ -50,26 +44,17 @@ def test_the_mode_of_a_plateau_follows_from_its_metric() -> None:
     words = ("scheduler=plateau", "scheduler.metric=val/accuracy", "+scheduler@schedules.weight_decay=plateau",
              "schedules.weight_decay.metric=val/energy")  # fmt: skip
     config = check(compose([*words]))
-    assert [node["mode"] for node in (config["scheduler"], config["schedules"]["weight_decay"])] == [
-        "max",
-        "auto",
-    ]
+    nodes = config["scheduler"], config["schedules"]["weight_decay"]
+    assert [node["mode"] for node in nodes] == ["max", "auto"]
     assert check(compose([*words, "scheduler.mode=min"]))["scheduler"]["mode"] == "min"
 
 
-@pytest.mark.parametrize(
-    ("metric", "mode"),
-    [
-        *(
-            (f"val/{name}", None)
-            for name in ("brier_score", "match_cost", "f1_gap", "accuracy_drop", "loss/night")
-        ),
-        *((f"val/{name}", "max") for name in ("exact_match", "night/agreement", "r2")),
-        *((f"val/{name}", "min") for name in ("kernel_distance", "bits_per_byte", "z_loss")),
-    ],
-)
-def test_only_the_names_of_known_metrics_tell_the_mode(metric: str, mode: str | None) -> None:
-    assert mode_by_name(metric) == mode
+@pytest.mark.parametrize(("names", "mode"), [
+    ("brier_score match_cost f1_gap accuracy_drop loss/night", None),
+    ("exact_match night/agreement r2", "max"), ("kernel_distance bits_per_byte z_loss", "min"),
+])  # fmt: skip
+def test_only_the_names_of_known_metrics_tell_the_mode(names: str, mode: str | None) -> None:
+    assert {mode_by_name(f"val/{name}") for name in names.split()} == {mode}
 
 
 @pytest.mark.usefixtures("gan")

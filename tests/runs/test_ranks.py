@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,6 +133,14 @@ def test_a_rank_that_is_stopped_while_it_starts_has_not_failed() -> None:
         signal.SIGTERM, "stopped by SIGTERM before it started"
     )
     assert result_of(-signal.SIGTERM, -signal.SIGKILL) is None
+
+
+def test_a_hang_is_told_from_an_earlier_one_on_a_disk_with_another_clock(tmp_path: Path) -> None:
+    job: Any = SimpleNamespace(folder=tmp_path)
+    ranks.mark_failed(tmp_path, "hangs", "RankHung")
+    os.utime(tmp_path / "summary.json", (1000.0, 1000.0))
+    hangs = [ranks._hang_result(job, earlier) for earlier in (0.0, 1000.0)]
+    assert [hang and hang.error_type for hang in hangs] == ["RankHung", None]
 
 
 @pytest.mark.slow

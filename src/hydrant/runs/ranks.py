@@ -79,7 +79,7 @@ def write_result(folder: Path, rank: int, result: RunResult) -> None:
 def _run_ranks(job: Job) -> tuple[RunResult, bool]:
     """Start the ranks once and wait. Return the result, and whether a restart may help: a rank died or hung."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name, _received_signals() as received:
-        folder, started_at = Path(name), time.time()
+        folder, earlier = Path(name), RunFolder(job.folder).summary_time
         with _started(job, folder) as ranks:
             failures = _wait(ranks, received)
         files = {int(file.stem.partition("-")[2]): file for file in folder.glob("result-*.json")}
@@ -90,7 +90,7 @@ def _run_ranks(job: Job) -> tuple[RunResult, bool]:
             with log_errors(SUMMARY):
                 mark_preempted(job.folder)  # the other ranks lost their connection before they could stop
             return stopped, False
-        if (hang := _hang_result(job, started_at)) is not None:
+        if (hang := _hang_result(job, earlier)) is not None:
             return hang, not received
         return _mark_failed(job, _death(failures, results, folder)), not received
 
@@ -230,11 +230,14 @@ def _mark_failed(job: Job, result: RunResult) -> RunResult:
     return result
 
 
-def _hang_result(job: Job, started_at: float) -> RunResult | None:
-    """Return the result of the watchdog, which wrote it to the summary before it ended the ranks."""
+def _hang_result(job: Job, earlier: float) -> RunResult | None:
+    """Return the result of the watchdog, which wrote it to the summary before it ended the ranks.
+
+    `earlier`: the time of the summary before they started. The clock of a shared disk may differ from that here.
+    """
     run = RunFolder(job.folder)
     error_type = (run.summary.get("error") or {}).get("type")
-    hung = error_type == RankHung.__name__ and run.summary_time >= started_at
+    hung = error_type == RankHung.__name__ and run.summary_time != earlier
     return RunResult.failed(run.error, RankHung.__name__) if hung else None
 
 

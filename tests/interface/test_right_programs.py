@@ -230,6 +230,10 @@ def test_a_loss_of_a_whole_batch_has_one_size(capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert cli.main(["compare", *sizes.values()]) == 0
     assert "val/loss is another quantity with each loss_of_batch" in capsys.readouterr().out
+    train(
+        Frozen, forces, "eval_batch_size=20", "duration=30", "resume_strict=false", task=task, folder="small"
+    )
+    assert "the best val/loss until here is of other validation samples" in capsys.readouterr().out
     task = partial(OfMicroBatch, **task.keywords)
     with pytest.raises(hydrant.ConfigError, match=r"^micro_batch_size: splits the batch, but the loss"):
         train(Frozen, forces, "micro_batch_size=10", task=task)

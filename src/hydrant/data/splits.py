@@ -136,8 +136,9 @@ def data_key(config: Mapping[str, Any], split: str) -> str | None:
     return f"data.{names[0]}" if names else None
 
 
-_VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples")
-"""The beginnings of the keys that choose the samples of evaluations."""
+_VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples",
+               "loss_of_batch")  # fmt: skip
+"""The beginnings of the keys that choose the samples of evaluations, and those of each loss of a whole batch."""
 
 _CHANGED = {
     "samples": ("{}", "restore the files"),

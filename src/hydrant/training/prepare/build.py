@@ -127,9 +127,10 @@ def _prepare(
     build_optimizers.check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
         rehearsal.check_saving(task, hooks)
+    size = {"loss_of_batch": splits[data_splits.VAL].batch_size} if task.loss_of_batch else {}
     return Plan(
         config=config, world=world, parallel=parallel, precision=precision, compilation=compilation,
-        data=data, identity=data_splits.DataIdentity.of(data, flatten(config), split_digests(data.files)),
+        data=data, identity=data_splits.DataIdentity.of(data, flatten(config) | size, split_digests(data.files)),
         splits=splits, spec=spec, mixing=mixing, task=task, flops=dry.flops,
         targets_per_sample=dry.targets_per_sample, written_buffers=dry.written_buffers, clock=clock,
         intervals=intervals, hooks=hooks, eval_metrics=rehearsal.eval_metrics(prefixes, dry), schedules=schedules,

@@ -26,7 +26,7 @@ from example_projects import use_example
 from quick_runs import PICTURES, draw_pixels
 from repository import ROOT
 from shared_configs import FOLDER, QuickComposer, SharingComposer
-from spawned import share_fork_server
+from spawned import serve_forks
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hydrant import cli, imports
@@ -35,6 +35,8 @@ from hydrant.data import vision
 from hydrant.runs import reporter
 
 pytest_plugins = ["answers", "shared_fixtures", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
+
+serve_forks()
 
 # Some tests train in forks of this process. Fake tensors on CUDA, which torch.compile and some tests make, register a
 # device. If the first backward pass comes after that, torch starts a thread for the device, and forks cannot train.
@@ -216,8 +218,6 @@ def _folder_of_shared_configs(tmp_path_factory: pytest.TempPathFactory, pytestco
     folder = (base.parent if is_worker else base) / "configs"
     folder.mkdir(exist_ok=True)
     os.environ[FOLDER] = str(folder)
-    if is_worker:
-        share_fork_server(folder)
 
 
 @pytest.fixture(scope="module", autouse=True)

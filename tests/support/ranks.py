@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from quick_runs import draw_pixels
 from shared_configs import SharingComposer
 from spawned import spawn
 from torch import nn
@@ -177,8 +176,7 @@ def _commands(
 ) -> None:
     os.chdir(folder)
     sys.path.insert(0, folder)
-    draw_pixels(setattr)
-    os.fsync, compose.Composer = os.fstat, SharingComposer
+    compose.Composer = SharingComposer
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_ranks)}
     timeout = timedelta(seconds=60)  # a rank that waits for a missing one fails
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks, timeout=timeout)

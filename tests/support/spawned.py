@@ -1,50 +1,60 @@
 """Call a function on several ranks, each in a process of its own; and the server of such processes."""
 
-import fcntl
-import json
+import gc
 import os
+import select
+import socket
 import sys
 from collections.abc import Callable
-from multiprocessing import forkserver
-from pathlib import Path
+from multiprocessing import connection, forkserver
 from typing import Any
 
 import torch.multiprocessing as mp
+from quick_runs import draw_pixels
 
+from hydrant.safety.targets import preload
 from hydrant.sweeps.executors.base import Unit
 from hydrant.sweeps.fork_server.call import start_server
 
 PRELOAD = ("hydrant.commands.train", "hydrant.sweeps.executors.base", "hydrant.runs.execute",
            *Unit.paths_to_preload([]), "torch._dynamo", "torch.distributed.fsdp")  # fmt: skip
-"""Modules that ranks need. They are forked from a server that has imported them."""
+"""Modules that ranks and jobs need. They are forked from a server that has imported them."""
 
 
-def share_fork_server(folder: Path) -> None:
-    """Let the processes with this folder use the fork server of the first that needs one: each would import torch.
+def serve_forks() -> None:
+    """Make a fork of this process its fork server. Otherwise it would be a new process, which imports everything.
 
-    Any may end first. So each opens the pipe that keeps the server alive.
+    The fork imports the rest when the first process is asked of it.
     """
     server: Any = forkserver._forkserver
-    start, file, sharing = server.ensure_running, folder / "fork_server", os.getpid()
-
-    def ensure_running() -> None:
-        if server._forkserver_pid or not (server._forkserver_address or os.getpid() == sharing):
-            start()  # again; or that of a fork alone
-        elif not server._forkserver_address:
-            with file.open("a+") as record:
-                fcntl.flock(record, fcntl.LOCK_EX)
-                record.seek(0)
-                if line := record.read():
-                    pipe, server._forkserver_address, key = json.loads(line)
-                    server._forkserver_alive_fd = os.open(pipe, os.O_WRONLY)
-                    server._forkserver_authkey = bytes.fromhex(key)
-                    return
-                start()
-                pipe = f"/proc/{os.getpid()}/fd/{server._forkserver_alive_fd}"
-                key = getattr(server, "_forkserver_authkey", b"").hex()  # since Python 3.14
-                record.write(json.dumps([pipe, server._forkserver_address, key]))
-
-    server.ensure_running = forkserver.ensure_running = ensure_running
+    listener = socket.socket(socket.AF_UNIX)
+    address = connection.arbitrary_address("AF_UNIX")
+    listener.bind(address)
+    listener.listen()
+    alive, server._forkserver_alive_fd = os.pipe()
+    server._forkserver_address = address
+    options = dict[str, int]()
+    if hasattr(server, "_forkserver_authkey"):  # since Python 3.14: a secret of server and clients
+        server._forkserver_authkey = os.urandom(32)
+        options["authkey_r"], writer = os.pipe()
+        os.write(writer, server._forkserver_authkey)
+        os.close(writer)
+    server._forkserver_pid = os.fork()
+    if not server._forkserver_pid:
+        os.close(server._forkserver_alive_fd)
+        try:
+            if listener in select.select([listener, alive], [], [])[0]:
+                for path in PRELOAD:
+                    preload(path)
+                draw_pixels(setattr)
+                os.fsync = os.fstat
+                gc.freeze()
+            forkserver.main(listener.fileno(), alive, [], **options)
+        finally:
+            os._exit(0)
+    for read_by_server in (alive, *options.values()):
+        os.close(read_by_server)
+    listener.close()
 
 
 def spawn(

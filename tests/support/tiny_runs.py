@@ -6,9 +6,10 @@ import socket
 import sys
 from collections.abc import Mapping
 from functools import cache
-from multiprocessing import connection, forkserver
 from pathlib import Path
 from typing import Any
+
+from spawned import serve_forks
 
 from hydrant import cli
 from hydrant.config.check import check
@@ -65,32 +66,5 @@ def sweep(workdir: Path, words: tuple[str, ...]) -> int:
     if not torch.cuda.is_available():
         # A test may have asked torch for GPUs in this process; a real fork server asks NVML, which forks may do.
         torch.cuda._is_in_bad_fork = lambda: False
-    _serve_forks()
+    serve_forks()
     return cli.main(["train", "-m", *TINY, *words])
-
-
-def _serve_forks() -> None:
-    """Make a fork of this process its fork server. Otherwise it would be a new process, which imports everything."""
-    server: Any = forkserver._forkserver
-    listener = socket.socket(socket.AF_UNIX)
-    address = connection.arbitrary_address("AF_UNIX")
-    listener.bind(address)
-    listener.listen()
-    alive, server._forkserver_alive_fd = os.pipe()
-    server._forkserver_address = address
-    options = dict[str, int]()
-    if hasattr(server, "_forkserver_authkey"):  # since Python 3.14: a secret of server and clients
-        server._forkserver_authkey = os.urandom(32)
-        options["authkey_r"], writer = os.pipe()
-        os.write(writer, server._forkserver_authkey)
-        os.close(writer)
-    server._forkserver_pid = os.fork()
-    if not server._forkserver_pid:
-        os.close(server._forkserver_alive_fd)
-        try:
-            forkserver.main(listener.fileno(), alive, [], **options)
-        finally:
-            os._exit(0)
-    for read_by_server in (alive, *options.values()):
-        os.close(read_by_server)
-    listener.close()

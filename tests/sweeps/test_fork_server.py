@@ -7,8 +7,9 @@ import pkgutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,17 @@ from training_runs import run_command
 import hydrant
 from hydrant.safety.targets import preload_paths
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_server_of_its_own() -> Iterator[None]:
+    """Not the fork of this process that is the server of the other tests."""
+    server: Any = forkserver._forkserver
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_forkserver_address", "_forkserver_alive_fd", "_forkserver_pid"):
+            patch.setattr(server, name, None)
+        yield
+        server._stop()
 
 
 @pytest.mark.parametrize(("function", "status"), [(os._exit, 5), (sys.exit, 6)])

@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -36,6 +37,8 @@ from hydrant.runs import reporter
 
 pytest_plugins = ["answers", "shared_fixtures", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
 
+_PIXELS = pytest.MonkeyPatch()
+draw_pixels(_PIXELS.setattr)
 serve_forks()
 
 # Some tests train in forks of this process. Fake tensors on CUDA, which torch.compile and some tests make, register a
@@ -174,13 +177,12 @@ def _restore_torch_settings() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _figures_have_one_pixel(request: pytest.FixtureRequest) -> Iterator[None]:
-    draws = request.node.get_closest_marker("figures") is not None
-    if draws and (files := sys.modules.get(PICTURES)):
-        files._picture.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:  # not of the test, which ends after all other fixtures then
-        if not draws:
-            draw_pixels(patch.setattr)
-        yield
+    if draws := request.node.get_closest_marker("figures") is not None:
+        _PIXELS.undo()
+        sys.modules[PICTURES]._picture.cache_clear()
+    yield
+    if draws:
+        draw_pixels(_PIXELS.setattr)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -236,6 +238,23 @@ def train(workdir: Path) -> Callable[..., Path]:
     def run(*overrides: str, name: str = "run", status: int = 0) -> Path:
         assert cli.main(["train", f"name={name}", *overrides]) == status
         return workdir / "outputs" / name
+
+    return run
+
+
+_TRAINED = dict[tuple[str, ...], Path]()
+
+
+@pytest.fixture
+def train_once(
+    train: Callable[..., Path], workdir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """As `train`, but the tests of this process that give it the same words share a run: each has a copy."""
+
+    def run(*words: str) -> Path:
+        if words not in _TRAINED:
+            _TRAINED[words] = Path(shutil.move(train(*words), tmp_path_factory.mktemp("trained")))
+        return Path(shutil.copytree(_TRAINED[words], workdir / "outputs" / "run", symlinks=True))
 
     return run
 

@@ -13,7 +13,10 @@ from packaging.version import Version
 from repository import options_of
 
 from hydrant.data import in_memory
+from hydrant.data.in_memory import MAX_WAITING_BATCHES, SideStreamCopies
 from hydrant.training import loop, reports
+from hydrant.training.checkpoint.storage import _copy_to_host
+from hydrant.training.costs import leave_headroom
 from hydrant.training.trainer import Trainer
 
 Train = Callable[..., Path]
@@ -127,6 +130,36 @@ def test_an_evaluation_waits_once_for_each_weights(train: Train, monkeypatch: py
     assert first.launches > 8 * 2 * 4
 
 
+@pytest.mark.cuda(stub=True)
+def test_batches_are_copied_ahead_of_the_gpu_but_not_without_end() -> None:
+    copy = SideStreamCopies(torch.device("cuda"))
+    batch = [torch.ones(3).pin_memory(), torch.ones(5).pin_memory()]
+    with gpu.calls() as calls:
+        for _ in range(MAX_WAITING_BATCHES + 3):
+            copy(batch)
+    assert [call.detail for call in calls.of("wait")] == ["event"] * 3
+    assert (calls.pageable_copies, calls.counts["stream wait"]) == (0, MAX_WAITING_BATCHES + 3)
+
+
+@pytest.mark.cuda(stub=True)
+def test_a_checkpoint_is_copied_to_pinned_memory_without_a_wait() -> None:
+    x = torch.ones(5, 3, device="cuda")
+    with gpu.calls() as calls:
+        _copy_to_host({("model", "x"): x, ("model", "y"): x.clone()}, {})
+    assert calls.waits == 0
+    assert [call.detail for call in calls.of("copy", "D2H")] == ["D2H pinned async 60"] * 2
+
+
+@pytest.mark.cuda(stub=True)
+def test_a_trial_leaves_headroom_and_then_gives_it_back() -> None:
+    device = torch.device("cuda", 0)
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    with leave_headroom(device):
+        assert torch.cuda.get_per_process_memory_fraction(device) <= 0.91 * before
+    assert torch.cuda.get_per_process_memory_fraction(device) == before
+
+
+@pytest.mark.extension  # of the stub itself
 @pytest.mark.cuda(level="calls")
 def test_nothing_is_computed_at_the_level_calls() -> None:
     x = torch.ones(3, device="cuda")

@@ -7,11 +7,7 @@ import gpu
 import pytest
 import torch
 
-from hydrant.data.in_memory import MAX_WAITING_BATCHES, SideStreamCopies
-from hydrant.training.checkpoint.storage import _copy_to_host
-from hydrant.training.costs import leave_headroom
-
-pytestmark = pytest.mark.cuda(stub=True)
+pytestmark = [pytest.mark.cuda(stub=True), pytest.mark.extension]  # of the stub itself
 
 WAITING: dict[str, Callable[[torch.Tensor], object]] = {
     "item": lambda x: x.sum().item(),
@@ -72,31 +68,6 @@ def test_copies_are_counted_by_their_memory(x: torch.Tensor) -> None:
     details = [call.detail for call in calls.of("copy")]
     assert details == ["H2D pageable async 12", "H2D pinned async 12"]
     assert calls.pageable_copies == 1
-
-
-def test_batches_are_copied_ahead_of_the_gpu_but_not_without_end() -> None:
-    copy = SideStreamCopies(torch.device("cuda"))
-    batch = [torch.ones(3).pin_memory(), torch.ones(5).pin_memory()]
-    with gpu.calls() as calls:
-        for _ in range(MAX_WAITING_BATCHES + 3):
-            copy(batch)
-    assert [call.detail for call in calls.of("wait")] == ["event"] * 3
-    assert (calls.pageable_copies, calls.counts["stream wait"]) == (0, MAX_WAITING_BATCHES + 3)
-
-
-def test_a_checkpoint_is_copied_to_pinned_memory_without_a_wait(x: torch.Tensor) -> None:
-    with gpu.calls() as calls:
-        _copy_to_host({("model", "x"): x, ("model", "y"): x.clone()}, {})
-    assert calls.waits == 0
-    assert [call.detail for call in calls.of("copy", "D2H")] == ["D2H pinned async 60"] * 2
-
-
-def test_a_trial_leaves_headroom_and_then_gives_it_back() -> None:
-    device = torch.device("cuda", 0)
-    before = torch.cuda.get_per_process_memory_fraction(device)
-    with leave_headroom(device):
-        assert torch.cuda.get_per_process_memory_fraction(device) <= 0.91 * before
-    assert torch.cuda.get_per_process_memory_fraction(device) == before
 
 
 def test_launches_are_counted(x: torch.Tensor) -> None:

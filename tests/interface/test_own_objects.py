@@ -113,13 +113,6 @@ def test_layers_without_shapes_get_them_from_the_samples(model: Any) -> None:
     assert not isinstance(model, nn.Module) or model[0].has_uninitialized_params()
 
 
-def test_a_finished_run_says_that_code_is_not_compared(
-    finished: hydrant.Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train(finished.folder, **objects())
-    assert "the code, samples and weights of model, data, task are not compared" in capsys.readouterr().out
-
-
 def test_each_object_replaces_its_group() -> None:
     """The task doubles the loss; the model of the config takes the shapes of the data that are passed."""
     usual = train("usual", "duration=2", data=own_data())
@@ -229,7 +222,10 @@ def test_a_resumed_run_is_equal_bit_for_bit(finished: hydrant.Run, monkeypatch: 
         assert all(torch.equal(a, b) for a, b in pairs)
 
 
-def test_a_resume_needs_the_same_objects(finished: hydrant.Run) -> None:
+def test_a_resume_needs_the_same_objects(finished: hydrant.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their code is not compared, which is said."""
+    train(finished.folder, **objects())
+    assert "the code, samples and weights of model, data, task are not compared" in capsys.readouterr().out
     words = r"an object of own_parts.OwnModel, passed from Python; .* hydrant.train\(config, model="
     with pytest.raises(hydrant.ConfigError, match=words) as caught:
         train(finished.folder, data=own_data(), task=OwnTask)

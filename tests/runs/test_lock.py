@@ -31,6 +31,11 @@ from hydrant.runs.lock import (
 from hydrant.sweeps.sweep import RunningSweep
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "_LOCK_SECONDS", 0.2)
+
+
 def test_a_fork_does_not_hold_the_run_folder(tmp_path: Path) -> None:
     """A worker that outlives its killed run must not block the next run."""
     with exclusive(tmp_path):
@@ -62,7 +67,7 @@ def test_a_process_waits_for_another_one(tmp_path: Path) -> None:
     def hold() -> None:
         with exclusive(tmp_path):
             os.write(sender, b"1")
-            time.sleep(1)
+            time.sleep(0.6)
 
     receiver, sender = os.pipe()
     holder = fork(hold)
@@ -257,7 +262,7 @@ def test_a_start_beside_a_living_run_only_says_that_it_is_refused(
 def test_a_process_that_did_not_answer_notices_that_its_folder_was_taken_over(tmp_path: Path) -> None:
     with exclusive(tmp_path):
         write_lease(tmp_path, "another")
-        time.sleep(1)  # a hundred renewals
+        time.sleep(0.3)  # thirty renewals
         with pytest.raises(FolderLost, match="was taken over by another process"):
             check_held(tmp_path)
     assert (tmp_path / LEASE).exists()  # it belongs to the other process

@@ -4,10 +4,11 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from faulty_model import MODULE, TORCHRUN, TWO_RANKS, fault, provide_faulty_model
-from processes import wait_for
+from processes import forked_module, wait_for
 from repository import ROOT
 from run_folders import rows, saved_updates, summary
 from training_runs import command, run_command
@@ -54,9 +55,15 @@ def assert_reports_rank_1(folder: Path, stderr: str) -> None:
 
 
 def test_an_error_on_one_rank_fails_the_run_without_a_restart(
-    words: tuple[str, ...], workdir: Path, capfd: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    workdir: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also if destroying a process group takes all ranks, as on NCCL (`destroy_with_all_ranks`)."""
+    monkeypatch.setattr(
+        "hydrant.runs.ranks.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": forked_module})
+    )
     assert cli.main(["train", *words, *TWO_RANKS, *fault("raise", 1), "parallel.max_restarts=2"]) == 1
     stderr = capfd.readouterr().err
     assert len(stderr.splitlines()) == 1

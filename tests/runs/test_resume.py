@@ -43,10 +43,14 @@ def flip(file: Path) -> None:
     file.write_bytes(data)
 
 
+@pytest.fixture(scope="module")
+def config() -> dict[str, Any]:
+    return check(compose(["tracker=local", "name=run"]))
+
+
 @pytest.fixture
-def checkpointed_run(tmp_path: Path) -> tuple[dict[str, Any], Path]:
+def checkpointed_run(config: dict[str, Any], tmp_path: Path) -> tuple[dict[str, Any], Path]:
     """A config, and a run folder with this config and a checkpoint of update 2."""
-    config = check(compose(["tracker=local", "name=run"]))
     folder = tmp_path / "run"
     checkpoint = folder / "checkpoints" / "update_00000002"
     checkpoint.mkdir(parents=True)
@@ -111,7 +115,7 @@ def test_contradictory_starting_points_are_refused(
 
 
 def test_a_run_that_ended_without_a_checkpoint_is_replaced_by_one_of_another_config(
-    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("a typo")
@@ -123,27 +127,26 @@ def test_a_run_that_ended_without_a_checkpoint_is_replaced_by_one_of_another_con
     folder = train(*short, "seed=1")
     assert (summary(folder)["status"], summary(folder)["error"]) == ("finished", None)
     assert "ValueError: a typo" in (folder / "train.log").read_text()
-    train(*short, "seed=2", status=2)  # it is finished, although it has no checkpoint
-    assert "holds a finished run of another config" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
-def first_stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("first"))
+        assert cli.main(["train", "name=whole", *SHORT]) == 0
         interrupt_at(patch, 6)
         assert cli.main(["train", "name=stopped", *SHORT]) == 130
-        return Path("outputs/stopped").resolve()
+        return Path("outputs").resolve()
 
 
 @pytest.fixture
-def stopped_run(first_stopped_run: Path, workdir: Path) -> Path:
-    """The folder of a run that was stopped after update 6, a copy for each test."""
-    return Path(shutil.copytree(first_stopped_run, workdir / "outputs" / "stopped", symlinks=True))
+def stopped_run(first_runs: Path, workdir: Path) -> Path:
+    """The folder of a run that was stopped after update 6, a copy for each test. `first_runs` has the whole one."""
+    return Path(shutil.copytree(first_runs / "stopped", workdir / "outputs" / "stopped", symlinks=True))
 
 
 def test_a_run_continues_from_an_older_checkpoint_if_the_newest_is_damaged(
-    stopped_run: Path, train: Train
+    stopped_run: Path, train: Train, first_runs: Path
 ) -> None:
     flip(stopped_run / "checkpoints" / "update_00000006" / "training.safetensors")
     train(*SHORT, name="stopped")
@@ -151,7 +154,7 @@ def test_a_run_continues_from_an_older_checkpoint_if_the_newest_is_damaged(
     assert "update_00000006/training.safetensors does not have the SHA-256 of its manifest" in log
     assert "continuing from outputs/stopped/checkpoints/update_00000004 at update 4" in log
     assert (stopped_run / "checkpoints" / "damaged_update_00000006").is_dir()
-    whole = train(*SHORT, name="whole")
+    whole = first_runs / "whole"
     assert rows(stopped_run) == rows(whole)
     assert_same_state(weights(stopped_run), weights(whole))
     assert_same_state(training(stopped_run), training(whole))
@@ -222,25 +225,22 @@ def test_a_run_of_an_earlier_version_is_evaluated_although_its_optimizers_lack_a
 
 
 @pytest.mark.parametrize("name", [name for name in REPLACED if name != "config.yaml"])
-def test_no_file_that_a_run_replaces_may_be_of_the_user(name: str, tmp_path: Path) -> None:
+def test_no_file_that_a_run_replaces_may_be_of_the_user(name: str, config: Any, tmp_path: Path) -> None:
     (tmp_path / name).touch()
     with pytest.raises(ConfigError, match=f"{name} is of no run, and this run would replace it"):
-        starting_point(check(compose(["tracker=local"])), tmp_path)
+        starting_point(config, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "histograms.jsonl"])
-def test_a_file_that_no_run_wrote_is_not_replaced(
-    name: str, train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (workdir / "outputs" / "mine").mkdir(parents=True)
-    (file := workdir / "outputs" / "mine" / name).write_text("mine: 1\n")
-    train(*SHORT, name="mine", status=2)
-    assert (
-        f"outputs/mine/{name} is of no run, and this run would replace it; move it" in capsys.readouterr().err
-    )
-    assert [*file.parent.iterdir()] == [file]
-    assert file.read_text() == "mine: 1\n"
-    file.rename(workdir / name)
+def test_a_file_that_no_run_wrote_is_kept(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder := Path("outputs/mine")).mkdir(parents=True)
+    for name in ("config.yaml", "metrics.jsonl", "histograms.jsonl"):
+        (file := folder / name).write_text("mine: 1\n")
+        train(*SHORT, name="mine", status=2)
+        message = f"outputs/mine/{name} is of no run, and this run would replace it; move it"
+        assert message in capsys.readouterr().err
+        assert [*folder.iterdir()] == [file]
+        assert file.read_text() == "mine: 1\n"
+        file.rename(name)
     train(*SHORT, name="mine")
 
 
@@ -274,18 +274,16 @@ def test_a_summary_of_only_a_status_is_damaged(checkpointed_run: tuple[dict[str,
         starting_point(config, folder)
 
 
-def test_a_torn_last_row_does_not_stop_the_resume(stopped_run: Path, train: Train) -> None:
+def test_a_torn_last_row_does_not_stop_the_resume_and_a_damaged_best_checkpoint_is_logged(
+    stopped_run: Path, train: Train, first_runs: Path
+) -> None:
     with (stopped_run / "metrics.jsonl").open("ab") as file:
         file.write(b'{"num_updates": 7, "train/\xff\x00\xfe')
-    train(*SHORT, name="stopped")
-    assert rows(stopped_run) == rows(train(*SHORT, name="whole"))
-
-
-def test_a_damaged_best_checkpoint_is_logged(stopped_run: Path, train: Train) -> None:
     best = summary(stopped_run)["best"]["num_updates"]
     assert best < 6
     flip(stopped_run / "checkpoints" / "best" / "model.safetensors")
     train(*SHORT, name="stopped")
+    assert rows(stopped_run) == rows(first_runs / "whole")
     log = (stopped_run / "train.log").read_text()
     assert "the best checkpoint so far is damaged: " in log
     assert f"update_{best:08d}/model.safetensors does not have the SHA-256" in log
@@ -370,6 +368,8 @@ def test_a_finished_run_without_a_checkpoint_is_not_repeated(
     words = (*SHORT, "save_every=null", "duration=1")
     folder = train(*words, name="finished")
     before = (folder / "metrics.jsonl").read_bytes()
+    train(*words, name="finished")
+    assert "already finished" in capsys.readouterr().out
     for strict in ("true", "false"):
         train(*words, "duration=2", f"resume_strict={strict}", name="finished", status=2)
         error = capsys.readouterr().err.splitlines()[-1]

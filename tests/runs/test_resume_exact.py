@@ -65,14 +65,21 @@ def test_parameters_and_buffers_of_the_task_resume(
     assert "begun anew: temperature" in capsys.readouterr().out
 
 
-def test_resume_from_another_run_and_weights_only(train: Train) -> None:
-    first = train(*DIGITS, "duration=8", "keep_last=9", name="first")
-    again = train(*DIGITS, "duration=8", f"resume={first}/checkpoints/update_00000004", name="again")
+def test_resume_from_another_run_or_its_weights_only_and_to_no_older_checkpoint_of_the_run(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, older = (*DIGITS, "duration=8", "keep_last=9"), "outputs/first/checkpoints/update_00000004"
+    first = train(*words, name="first")
+    again = train(*DIGITS, "duration=8", f"resume={older}", name="again")
     assert rows(first) == rows(again)
     assert_same_state(saved(first, "training"), saved(again, "training"))
     tuned = train(*DIGITS, "duration=4", "optimizer.lr=0", f"init_from={first}", name="tuned")
     assert_same_state(saved(tuned, "model"), saved(first, "model"))
     assert rows(tuned)[0]["num_updates"] == 0
+    train(*words, f"resume={older}", name="first", status=2)
+    message = f"resume: this run continues from its own update_00000008, not from {older}"
+    assert message in capsys.readouterr().err
+    train(*words, "resume=outputs/first/checkpoints/last", name="first")
 
 
 def test_a_run_that_continues_another_copies_its_best_checkpoint(
@@ -93,17 +100,6 @@ def test_a_run_that_continues_another_copies_its_best_checkpoint(
     third = train(*words, f"resume={first}", name="third")
     assert "the best checkpoint so far" in capsys.readouterr().out
     assert not (third / "checkpoints" / "best").is_symlink()
-
-
-def test_a_run_does_not_return_to_an_older_checkpoint(
-    train: Train, capsys: pytest.CaptureFixture[str]
-) -> None:
-    older = "outputs/run/checkpoints/update_00000004"
-    train(*DIGITS, "duration=8", "keep_last=9")
-    train(*DIGITS, "duration=8", "keep_last=9", f"resume={older}", status=2)
-    message = f"resume: this run continues from its own update_00000008, not from {older}"
-    assert message in capsys.readouterr().err
-    train(*DIGITS, "duration=8", "keep_last=9", "resume=outputs/run/checkpoints/last")
 
 
 def test_a_run_with_checkpoints_does_not_continue_another(

@@ -36,6 +36,12 @@ def stretch(begin: int, end: int | None, duration: int, lr: float) -> dict[str, 
 TWO = [stretch(0, 4, 4, 0.001), stretch(4, None, 6, 0.5)]
 
 
+@pytest.fixture
+def folder(train_once: Train) -> Path:
+    """The folder of a finished run of four updates."""
+    return train_once(*SHORT, "duration=4")
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -47,10 +53,10 @@ TWO = [stretch(0, 4, 4, 0.001), stretch(4, None, 6, 0.5)]
     ],
 )
 def test_a_config_that_trains_no_update_does_not_become_the_record(
-    words: tuple[str, ...], train: Train, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], folder: Path, train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = files(train(*SHORT, "duration=4"))
-    folder = train(*SHORT, "duration=4", *words, "resume_strict=false", status=2)
+    before = files(folder)
+    train(*SHORT, "duration=4", *words, "resume_strict=false", status=2)
     assert "resume: outputs/run holds a run of another config" in capsys.readouterr().err.splitlines()[-1]
     assert files(folder) == before
     train(*SHORT, "duration=4", *words, f"resume={folder}", "resume_strict=false", name="copy", status=2)
@@ -66,15 +72,14 @@ def test_a_run_that_patience_has_ended_has_no_update_left(train: Train) -> None:
     assert files(folder) == before
 
 
+@pytest.mark.usefixtures("folder")
 def test_a_refusal_does_not_offer_what_is_refused(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
-    train(*SHORT, "duration=4")
     for words, offer in ((("seed=1",), "longer duration"), (("test_at_end=true",), "resume_strict=false (")):
         train(*SHORT, "duration=4", *words, status=2)
         assert offer in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_the_record_says_what_trained_each_stretch(train: Train) -> None:
-    folder = train(*SHORT, "duration=4")
+def test_the_record_says_what_trained_each_stretch(folder: Path, train: Train) -> None:
     assert "stretches" not in summary(folder)
     train(*SHORT, *LONGER)
     assert summary(folder)["stretches"] == TWO
@@ -112,8 +117,7 @@ def test_a_run_that_goes_back_forgets_the_stretch_that_it_gave_up(train: Train) 
     assert summary(folder)["stretches"] == [stretch(0, 4, 4, 0.001), stretch(4, None, 9, 0.5)]
 
 
-def test_what_changes_no_weights_is_no_stretch(train: Train) -> None:
-    folder = train(*SHORT, "duration=4")
+def test_what_changes_no_weights_is_no_stretch(folder: Path, train: Train) -> None:
     train(*SHORT, "duration=6", "resume_strict=false", "log_every=2", "eval_every=1")
     assert [sorted(part["config"]) for part in summary(folder)["stretches"]] == [["duration"]] * 2
     words = (*SHORT, "duration=4", "data.test_ratio=0.1")
@@ -128,10 +132,8 @@ def test_what_changes_no_weights_is_no_stretch(train: Train) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(("is_written", "again"), [(False, "new"), (False, "old"), (True, "new")])
 def test_a_kill_before_or_after_the_config_is_written_loses_no_stretch(
-    is_written: bool, again: str, train: Train, monkeypatch: pytest.MonkeyPatch
+    is_written: bool, again: str, folder: Path, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = train(*SHORT, "duration=4")
-
     def killed(job: Any, *arguments: Any) -> None:
         if is_written:
             write_records(job, *arguments)

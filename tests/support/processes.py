@@ -4,10 +4,13 @@ import contextlib
 import gc
 import json
 import os
+import runpy
+import signal
 import subprocess
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import Popen
@@ -40,6 +43,29 @@ def fork(function: Callable[[], int | None], output: Path | None = None) -> int:
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(status)
+
+
+def forked_module(command: list[str], *, env: dict[str, str], **options: Any) -> Popen[Any]:
+    """Start `python -m module words` as a fork of this process, which has imported torch."""
+
+    def run() -> None:
+        status = 70
+        try:
+            gc.freeze()
+            os.closerange(3, 1024)
+            sys.stdin, sys.stdout, sys.stderr = open(0), sys.__stdout__, sys.__stderr__  # noqa: SIM115
+            os.environ.clear()
+            os.environ.update(env)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            sys.argv = command[2:]
+            warnings.simplefilter("ignore")  # this process may have imported the module
+            runpy.run_module(command[2], run_name="__main__")
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        finally:
+            os._exit(status)
+
+    return Popen(command, preexec_fn=run, restore_signals=False, **options)
 
 
 def wait_for_fork(pid: int) -> int:

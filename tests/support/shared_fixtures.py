@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from attacks import Trials
-from quick_runs import draw_pixels
 from slurm import run_slurm
 from sweeps import FOUR_UPDATES
 from training_runs import run_command
-
-from hydrant import cli
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -35,22 +32,11 @@ def trials(
     record_property("trials", trials.num_tried)
 
 
-@pytest.fixture(scope="module")
-def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    words = (
-        "tracker=local name=run duration=12 log_every=1 eval_every=6 save_every=6 keep_last=5 model=convnet"
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        draw_pixels(patch.setattr)
-        patch.chdir(tmp_path_factory.mktemp("trained"))
-        assert cli.main(["train", *words.split(), "model.widths=[8,16]"]) == 0
-        return Path("outputs/run").absolute()
-
-
 @pytest.fixture
-def trained(trained_once: Path, workdir: Path) -> Path:
+def trained(train_once: Callable[..., Path]) -> Path:
     """The folder of a convolutional network after 12 updates, with the checkpoints of updates 6 and 12."""
-    return Path(shutil.copytree(trained_once, workdir / "outputs" / "run", symlinks=True))
+    words = "tracker=local duration=12 log_every=1 eval_every=6 save_every=6 keep_last=5 model=convnet"
+    return train_once(*words.split(), "model.widths=[8,16]")
 
 
 @pytest.fixture(scope="module")  # not for longer: this thread has a running event loop meanwhile

@@ -10,7 +10,6 @@ from multiprocessing import connection, forkserver
 from typing import Any
 
 import torch.multiprocessing as mp
-from quick_runs import draw_pixels
 
 from hydrant.safety.targets import preload
 from hydrant.sweeps.executors.base import Unit
@@ -46,7 +45,6 @@ def serve_forks() -> None:
             if listener in select.select([listener, alive], [], [])[0]:
                 for path in PRELOAD:
                     preload(path)
-                draw_pixels(setattr)
                 os.fsync = os.fstat
                 gc.freeze()
             forkserver.main(listener.fileno(), alive, [], **options)

@@ -1,35 +1,23 @@
 """The fork server: it has all imports done and frozen, so that its processes start fast and share its memory."""
 
-import gc
 import importlib
 import os
 import pkgutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import printed
 from training_runs import run_command
 
 import hydrant
 from hydrant.safety.targets import preload_paths
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
-
-
-@pytest.fixture(scope="module", autouse=True)
-def a_server_of_its_own() -> Iterator[None]:
-    """Not the fork of this process that is the server of the other tests."""
-    server: Any = forkserver._forkserver
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("_forkserver_address", "_forkserver_alive_fd", "_forkserver_pid"):
-            patch.setattr(server, name, None)
-        yield
-        server._stop()
 
 
 @pytest.mark.parametrize(("function", "status"), [(os._exit, 5), (sys.exit, 6)])
@@ -40,8 +28,12 @@ def test_a_called_function_can_end_its_process(function: Callable[[int], Any], s
 
 
 def test_a_forked_process_has_frozen_imports_and_an_enabled_collector() -> None:
-    assert call_isolated(gc.get_freeze_count, (), ["torch"]).result > 100_000  # type: ignore[operator]
-    assert call_isolated(gc.isenabled, (), ["torch"]).result is True
+    """Of a server of its own: other tests have one that is a fork of this process."""
+    code = "import gc; from hydrant.sweeps.fork_server.call import call_isolated\n"
+    code += "print(*(call_isolated(f, (), ['torch']).result for f in (gc.get_freeze_count, gc.isenabled)))"
+    num_frozen, is_enabled = printed(sys.executable, "-c", code).split()
+    assert int(num_frozen) > 100_000
+    assert is_enabled == "True"
 
 
 @pytest.mark.slow

@@ -21,21 +21,17 @@ def test_the_best_checkpoint_is_the_best_evaluation(train: Train) -> None:
     assert len([p for p in (folder / "checkpoints").iterdir() if not p.is_symlink()]) <= 2
 
 
-def test_the_best_loss_is_the_lowest(train: Train) -> None:
-    folder = train(*DIGITS, "duration=12", "best.metric=val/loss", "best.mode=min")
-    losses = [row["val/loss"] for row in rows(folder) if "val/loss" in row]
-    assert summary(folder)["best"]["value"] == min(losses)
-
-
-def test_an_infinite_value_is_never_the_best(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluate = reports.evaluate_run
+def test_the_best_loss_is_the_lowest_and_never_infinite(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, losses = reports.evaluate_run, {8: 1.0, 12: 2.0}
 
     def fake_evaluation(trainer: Trainer) -> dict[str, float]:
-        return evaluate(trainer) | {"val/loss": math.inf if trainer.state.num_updates != 8 else 1.0}
+        return evaluate(trainer) | {"val/loss": losses.get(trainer.state.num_updates, math.inf)}
 
     monkeypatch.setattr(reports, "evaluate_run", fake_evaluation)
-    folder = train(*DIGITS, "duration=12", "best.metric=val/loss", "best.mode=min")
-    assert summary(folder)["best"]["num_updates"] == 8
+    best = summary(train(*DIGITS, "duration=12", "best.metric=val/loss", "best.mode=min"))["best"]
+    assert (best["num_updates"], best["value"]) == (8, 1.0)
 
 
 def test_a_run_without_a_new_best_for_patience_evaluations_finishes_early(

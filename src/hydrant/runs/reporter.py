@@ -355,9 +355,9 @@ def figures(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
     report = plan.compilation.report()
     compiled = {f"compile/{k}": v for k, v in report.summary().items()} if report.graphs else {}
     peak, rate = peak_flops(plan.world.device), row.get("perf/samples_per_second")
-    if peak is None or rate is None or not plan.flops.per_sample:
+    if peak is None or rate is None or not plan.clock.costs.flops:
         return compiled
-    return compiled | {"perf/mfu": 3 * plan.flops.per_sample * rate / plan.world.world_size / peak}
+    return compiled | {"perf/mfu": plan.clock.costs.flops * rate / plan.world.world_size / peak}
 
 
 def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:

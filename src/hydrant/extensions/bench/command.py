@@ -260,7 +260,7 @@ def _train(trainer: Trainer, num_updates: int, warmup: int) -> Measurement:
         start_seconds=start_seconds,
         compile=plan.compilation.report().details(),
         peak_memory_gib=peak_memory_gib(device) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        flops_per_update=3 * plan.flops.per_sample * plan.spec.batch_sizes.value(warmup),
+        flops_per_update=plan.clock.costs.flops * plan.spec.batch_sizes.value(warmup),
         matmul_flops=matmul_rate(device, _compute_dtype(trainer)),
         tolerance=plan.precision.tolerance,
     )

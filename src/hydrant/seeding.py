@@ -65,12 +65,18 @@ def permutation(seed: int, epoch: int, num_samples: int) -> Tensor:
     return torch.randperm(num_samples, generator=torch.Generator().manual_seed(hash_of(seed, ORDER, epoch)))
 
 
-def seed_process(seed: int, *stream: int) -> None:
-    """Seed Python, NumPy and torch (every device) from `(seed, stream)`."""
-    value = hash_of(seed, *stream)
+def seed_host(*parts: int) -> int:
+    """Seed the CPU generators of Python, NumPy and torch from integers, and return the seed."""
+    value = hash_of(*parts)
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)
-    torch.default_generator.manual_seed(value)
+    torch.default_generator.manual_seed(value)  # `torch.manual_seed` would seed CUDA's too
+    return value
+
+
+def seed_process(seed: int, *stream: int) -> None:
+    """Seed Python, NumPy and torch (every device) from `(seed, stream)`."""
+    value = seed_host(seed, *stream)
     if torch.cuda.is_available():  # else torch keeps the call for later, with its stack
         torch.cuda.manual_seed_all(value)
 

@@ -379,7 +379,7 @@ class BatchSource:
         """Return the batch of the update after `num_updates` completed ones, on the device of the run."""
         name, device = f"the batch of update {num_updates + 1}", self.spec.device
         with workers.reading(name, "its size"):
-            workers.seed_rngs(seeding.hash_of(self.spec.seed, seeding.SAMPLE, num_updates))
+            seeding.seed_host(self.spec.seed, seeding.SAMPLE, num_updates)
             made = Batch(*as_pair(self.make(num_updates), None, name))
         if not made.num_samples:
             raise DataError(f"{name} has no samples")
@@ -389,7 +389,7 @@ class BatchSource:
         """Yield the first `num_samples` samples, in the batches that are made; the last one is cut."""
         num_samples = num_updates = 0
         while num_samples < self.num_samples:
-            with workers.preserve_rngs():
+            with seeding.kept_generators():
                 [batch] = replace(self, spec=spec).micro_batches(num_updates)
             left, num_updates = self.num_samples - num_samples, num_updates + 1
             num_samples += batch.num_samples

@@ -92,7 +92,7 @@ class LoaderSource:
     def held(self) -> InMemorySource:
         """The samples as tensors."""
         reader = _BatchDataset(self, base.ON_HOST, workers.WorkerProgress(0), is_training=False)
-        with workers.preserve_rngs():
+        with seeding.kept_generators():
             samples = [sample for index in range(self.num_samples) for sample in reader.read(index, {})]
         try:
             tensors = self.collate(samples)
@@ -231,7 +231,7 @@ class _BatchDataset(Dataset[_HostBatch]):
     def __getitem__(self, draws: Sequence[int]) -> _HostBatch:
         # Errors are returned, because a worker would turn a raised one into a page of traceback.
         damaged: dict[int, str] = {}
-        with workers.preserve_rngs():
+        with seeding.kept_generators():
             try:
                 samples = [sample for draw in draws for sample in self.read(draw, damaged)]
                 self.progress.set(-1)
@@ -273,7 +273,7 @@ class _BatchDataset(Dataset[_HostBatch]):
 
     def _sample(self, draw: int, index: int) -> tuple[Tensors, Tensors]:
         self.progress.set(index)
-        workers.seed_rngs(seeding.hash_of(self.spec.seed, seeding.SAMPLE, draw))
+        seeding.seed_host(self.spec.seed, seeding.SAMPLE, draw)
         source = self.source
         transform = source.train_transform if self.is_training else source.eval_transform
         with workers.reading(source.name_of(index), "data.num_workers or micro_batch_size"):

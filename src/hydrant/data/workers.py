@@ -1,10 +1,9 @@
-"""The worker processes of a DataLoader: start, signals, random numbers, and the error when one dies."""
+"""The worker processes of a DataLoader: start, signals, and the error when one dies."""
 
 import contextlib
 import multiprocessing
 import os
 import pickle
-import random
 import shutil
 import signal
 import threading
@@ -14,7 +13,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
@@ -207,22 +205,3 @@ def reading(name: str, lower: str) -> Generator[None]:
     except Exception as error:
         cause = str(error) if isinstance(error, OSError) else f"{typed_line(error)} (at {location(error)})"
         raise DataError(f"{name} cannot be read: {cause}") from error
-
-
-def seed_rngs(seed: int) -> None:
-    """Seed the global CPU generators of Python, NumPy and torch. (`torch.manual_seed` would seed CUDA's too.)"""
-    random.seed(seed)
-    np.random.seed(seed & 0xFFFFFFFF)
-    torch.default_generator.manual_seed(seed)
-
-
-@contextlib.contextmanager
-def preserve_rngs() -> Generator[None]:
-    """Restore the global CPU generators, which without workers are those of the training process."""
-    python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.default_generator.set_state(torch_state)

@@ -15,7 +15,6 @@ from training_runs import Train, UserModule, interrupt_at, whole_and_resumed
 
 from hydrant import seeding
 from hydrant.data import LoaderSource
-from hydrant.data.workers import seed_rngs
 from hydrant.errors import ConfigError, DataError, HydrantError
 from hydrant.extensions.streams import IterableSource, stream
 
@@ -192,7 +191,7 @@ def test_a_function_makes_the_samples_of_each_epoch_once() -> None:
 
     epochs, data = list[Any](), own(make, val=make, test=make, num_val_samples=30)
     for epoch in range(4):
-        seed_rngs(seeding.hash_of(spec().seed, seeding.SAMPLE, epoch))
+        seeding.seed_host(spec().seed, seeding.SAMPLE, epoch)
         epochs.append(make(30))
     expected = [torch.cat(parts) for parts in zip(*epochs, strict=True)]
     assert len(calls) == 4 + 2

@@ -140,7 +140,7 @@ class IterableSource:
             ConfigError: other items are asked for, or more than there are.
         """
         key, count = self.key, base.num_first(self.key, indices)
-        with workers.preserve_rngs():
+        with seeding.kept_generators():
             items = self._seeded(self._restarted(self.first_state), seed=0, start=0)
             first = list(itertools.islice(items, count))
         if len(first) < count:
@@ -186,7 +186,7 @@ class IterableSource:
 
     def _seeded(self, items: Iterator[Any], *, seed: int, start: int) -> Iterator[Any]:
         for number in itertools.count(start):
-            workers.seed_rngs(seeding.hash_of(seed, seeding.SAMPLE, number))
+            seeding.seed_host(seed, seeding.SAMPLE, number)
             with workers.reading(f"item {number} of {self.key}", "global_batch_size"):
                 item = next(items, _END)
             if item is _END:
@@ -220,8 +220,8 @@ class FunctionSource:
 
     def samples(self, *position: int) -> InMemorySource:
         """Return the samples of an epoch, whose random numbers are a function of `position`."""
-        with workers.preserve_rngs(), workers.reading(self.key, number_key(self.key)):
-            workers.seed_rngs(seeding.hash_of(*position))
+        with seeding.kept_generators(), workers.reading(self.key, number_key(self.key)):
+            seeding.seed_host(*position)
             made = as_pair(self.make(self.num_samples), self.target, self.key)
         return InMemorySource(*made, (), (), has_pixels=False, rounds_doubles=True)
 
@@ -290,7 +290,7 @@ class _Updates(torch.utils.data.IterableDataset[_Update | HydrantError]):
         first = spec.batch_sizes.total(self._begin.num_updates)
         items = source.endless(self._begin.state, seed=spec.seed, start=first)
         for num_updates in itertools.count(self._begin.num_updates):
-            with workers.preserve_rngs():
+            with seeding.kept_generators():
                 update = self._read(items, num_updates)
             yield update
 

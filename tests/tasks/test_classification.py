@@ -170,7 +170,7 @@ def test_unknown_labels_do_not_count() -> None:
 
 def test_targets_that_are_no_class_indices_are_refused() -> None:
     logits: Any = torch.zeros(2, 3)
-    refusal = r"^data: gives a list as the targets .*; if .* data\.target=<field>$"
+    refusal = r"^data: gives a list as the targets .*; give .* data\.target=<field>$"
     with pytest.raises(ConfigError, match=refusal):
         make_task()(Batch(logits, []))
     refusal = r"has torch.float32 targets .* class indices are integers of shape \[\]"

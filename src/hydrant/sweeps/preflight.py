@@ -64,7 +64,7 @@ def trained_elsewhere(folder: Path) -> str:
 
 
 def describe_start(folder: Path, jobs: Mapping[Path, bool], *, keeps_plan: bool) -> str:
-    """Return the first line of a sweep: how many jobs are finished, begun and new, and which others are planned.
+    """Return the first line of a sweep: how many jobs are finished, begun and new, and which others there are.
 
     Args:
         jobs: whether the job in each folder is finished.
@@ -74,10 +74,10 @@ def describe_start(folder: Path, jobs: Mapping[Path, bool], *, keeps_plan: bool)
     counted = ", ".join(f"{counts[k]} {k}" for k in ("finished", "begun before", "new") if counts[k])
     text = f"{relative(folder)}: {len(jobs)} job{'s' * (len(jobs) != 1)}: {counted}"
     planned = [(folder / job.run).resolve() for job in usable_plan(folder)[0].jobs]
-    if waiting := [job for job in planned if job not in jobs and _begun_or_new(job) == "new"]:
-        what = "of another command, which is at work, wait" if keeps_plan else "that never began are left out"
-        text += f"; {len(waiting)} {what}"
-    return text
+    others = Counter(_begun_or_new(job) for job in planned if job not in jobs)
+    waits = "of another command, which is at work, wait" if keeps_plan else "that never began are left out"
+    said = {"begun before": "of other commands are there, which compare reads too", "new": waits}
+    return text + "".join(f"; {others[kind]} {what}" for kind, what in said.items() if others[kind])
 
 
 def _begun_or_new(folder: Path) -> str:

@@ -91,6 +91,7 @@ def test_a_project_from_a_file_has_options_of_its_parts_and_an_empty_one_none(
     left_out = "transform: left out, because its default is no number, word or null"
     takes = ["data=points; to take another, add data=other", "model=my_net", "task=my_loss"]
     remarks = [f"experiment=first takes {option}" for option in takes]
+    remarks.append("no option is made of helper; a loss needs a name that ends with loss")
     remarks += [f"conf/data/{name}.yaml: {left_out}" for name in ("points", "other")]
     assert said == ([*remarks, "conf/model/my_net.yaml: num_classes: needs a value"] if mine else [])
     comments = (

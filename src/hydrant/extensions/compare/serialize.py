@@ -15,7 +15,7 @@ from hydrant.extensions.compare.comparison import Comparison
 from hydrant.extensions.compare.groups import Group
 from hydrant.extensions.compare.ranking import best_first
 from hydrant.extensions.compare.run import Run, label
-from hydrant.extensions.compare.statistics import CONFIDENCE, SIGNIFICANCE
+from hydrant.extensions.compare.statistics import CONFIDENCE, SIGNIFICANCE, corrected_for, p_value, signed
 from hydrant.extensions.compare.verdict import Effect as Effect  # of the schema
 from hydrant.extensions.compare.verdict import Factorial
 from hydrant.extensions.compare.verdict import Interaction as Interaction
@@ -227,7 +227,12 @@ def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
     tests = f"t-tests at {100 * SIGNIFICANCE:g} %, corrected for all comparisons (Holm)"
     said = f"{what} with {ends}. Verdict: against {base}, by {tests}."
     of_study = f"The study says: {c.study.sentence}" if c.study and c.study.metric == metric.name else ""
-    of_study = f"The sweep says: {c.verdict.sentence}" if c.factorial else of_study
+    if c.factorial is not None:
+        effects = [
+            f"{e.best} over {e.other} {signed(e.mean)} (p {p_value(e.p_holm)})" for e in c.factorial.effects
+        ]
+        corrected = corrected_for(c.factorial.num_comparisons)
+        of_study = f"Effects, averaged over the other keys{corrected}: {'; '.join(effects)}."
     return rows, " ".join(filter(None, (said, sections.cautions(c), of_study, c.choice.sentence)))
 
 

@@ -237,7 +237,11 @@ def _remarks(own: Mapping[Path, str]) -> list[str]:
     for group, (first, *others) in _by_group(own).items():
         more = f"; to take another, add {' or '.join(f'{group}={name}' for name in others)}" if others else ""
         lines.append(f"experiment=first takes {group}={first}{more}")
-    for path, text in [*own.items()][1:]:  # the first is the module
+    module, options = next(iter(own.values()), ""), [*own.items()][1:]
+    defined = re.findall(r"^(?:def|class) ([a-zA-Z]\w*)", module, re.MULTILINE)
+    if unused := [name for name in defined if not any(f".{name}\n" in text for _, text in options)]:
+        lines.append(f"no option is made of {', '.join(unused)}; a loss needs a name that ends with loss")
+    for path, text in options:
         keys = re.findall(r"(\w+): (\?\?\?|left out, .*)$", text, re.MULTILINE)
         lines += [f"{path}: {key}: {why.replace('???', 'needs a value')}" for key, why in keys]
     return lines

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 
 from hydrant import seeding
-from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
+from hydrant.batch import Batch, Outcome, as_real, is_inexact, leaves_of, tensors_of
 from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.metric_keys import unknown_mode
 from hydrant.data import BatchSource, Data, PositionedSource, Source, StreamSpec
@@ -163,11 +163,11 @@ def explain_failure(task: Any, batch: Batch, kind: str) -> Generator[None]:
 
 
 def _form(tree: Any) -> str:
-    """Describe a tensor by its shape and type, and other values by their class and the tensors in them."""
-    forms = [f"shape {list(tensor.shape)} and type {tensor.dtype}" for tensor in tensors_of(tree)]
+    """Describe a tensor by its shape and type, and other values by their class and what is in them."""
     if isinstance(tree, Tensor):
-        return forms[0]
-    return f"type {type(tree).__name__}" + (f" with {', '.join(dict.fromkeys(forms))}" if forms else "")
+        return f"shape {list(tree.shape)} and type {tree.dtype}"
+    parts = dict.fromkeys(_form(leaf) for leaf in leaves_of(tree) if leaf is not tree)
+    return f"type {type(tree).__name__}" + (f" with {', '.join(parts)}" if parts else "")
 
 
 def written_buffers(task: nn.Module, forward: Callable[[], tuple[T, Outcome]]) -> tuple[T, list[str]]:

@@ -60,36 +60,38 @@ def eval_mode(module: nn.Module) -> Generator[None]:
 @contextlib.contextmanager
 def kept_buffers(module: nn.Module) -> Generator[None]:
     """Give a module back the buffers that it had, with their values. Lazy ones take those that they are made with."""
-    held_by_parts = [part._buffers for part in module.modules()]  # pyright: ignore[reportPrivateUsage]
-    places = [(held, dict(held)) for held in held_by_parts]
-    values = copied_buffers(module)
+    restore = copied_buffers(module)
     try:
         yield
     finally:
-        for held, before in places:  # a forward pass may add a buffer, or assign a new tensor to one
-            held.clear()
-            held.update(before)
-        restore_buffers(module, values)
+        restore()
 
 
-def copied_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """Return copies of the buffers that torch lets a forward pass write: none whose elements share their memory."""
+def copied_buffers(module: nn.Module) -> Callable[[], None]:
+    """Copy the buffers of a module; return a function that gives them back to it, as `kept_buffers` does."""
 
-    def is_expanded(buffer: Tensor) -> bool:
+    def is_expanded(buffer: Tensor) -> bool:  # so that torch refuses to write into the buffer
         is_strided = buffer.layout is torch.strided
         return is_strided and any(
             s == 0 and n > 1 for s, n in zip(buffer.stride(), buffer.shape, strict=True)
         )
 
-    buffers = dict(module.named_buffers()).items()
-    return {name: b.clone() for name, b in buffers if not (nn.parameter.is_lazy(b) or is_expanded(b))}
+    held_by_parts = [part._buffers for part in module.modules()]  # pyright: ignore[reportPrivateUsage]
+    places = [(held, dict(held)) for held in held_by_parts]
+    buffers = [
+        buffer for buffer in module.buffers() if not (nn.parameter.is_lazy(buffer) or is_expanded(buffer))
+    ]
+    values = [(buffer, buffer.clone()) for buffer in buffers]
 
+    @torch.no_grad()
+    def restore() -> None:
+        for held, before in places:  # a forward pass may add a buffer, or assign a new tensor to one
+            held.clear()
+            held.update(before)
+        for buffer, value in values:
+            buffer.copy_(value)
 
-@torch.no_grad()
-def restore_buffers(module: nn.Module, copies: Mapping[str, Tensor]) -> None:
-    """Write what `copied_buffers` has returned back."""
-    for name, value in copies.items():
-        module.get_buffer(name).copy_(value)
+    return restore
 
 
 def tensor_targets(targets: object, task: str) -> Tensor:

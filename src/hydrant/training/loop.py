@@ -1,6 +1,6 @@
 """The training loop. It receives built objects; only a few settings are read from the config while it trains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from hydrant import seeding
 from hydrant.batch import Batch, Outcome, is_inexact, map_tensors, split_batch, tensors_of, whole_batch
 from hydrant.clock import NOTHING, Due
 from hydrant.errors import Interrupted, NonFiniteError
-from hydrant.tasks.base import Task, copied_buffers, kept_buffers, restore_buffers
+from hydrant.tasks.base import Task, copied_buffers, kept_buffers
 from hydrant.training import reports
 from hydrant.training.metrics import Pace
 from hydrant.training.trainer import Trainer
@@ -148,13 +148,13 @@ def take_turn(trainer: Trainer, turn: Turn, *, measure: bool) -> Update:
     state, optimizers, all_reduce = trainer.state, trainer.optimizers, trainer.plan.parallel.all_reduce
     if turn.name:
         cast("Any", trainer.task).turn = turn.name
-    saved = copied_buffers(trainer.task) if optimizers.may_skip else {}
+    restore = copied_buffers(trainer.task) if optimizers.may_skip else lambda: None
     accumulate, update = partial(accumulate_gradients, trainer, turn), None
     while update is None or update.status == "overflowed":
         update = optimizers.update(turn, state.num_updates, accumulate, all_reduce, measure=measure)
         trainer.enter("other")
         if update.status != "applied":
-            skip_update(trainer, saved, has_overflowed=update.status == "overflowed")
+            skip_update(trainer, restore, has_overflowed=update.status == "overflowed")
     if update.status == "applied":
         meter = trainer.meters[turn.name]
         for outcome in update.outcomes:  # device tensors: no host sync in the hot path
@@ -164,12 +164,10 @@ def take_turn(trainer: Trainer, turn: Turn, *, measure: bool) -> Update:
     return update
 
 
-def skip_update(trainer: Trainer, saved: Mapping[str, Tensor], *, has_overflowed: bool) -> None:
-    """Count an update as skipped, and restore the buffers that were saved before it."""
+def skip_update(trainer: Trainer, restore: Callable[[], None], *, has_overflowed: bool) -> None:
+    """Count an update as skipped, and restore the buffers that were copied before it."""
     state = trainer.state
-    restore_buffers(
-        trainer.task, saved
-    )  # such as batch norm statistics, which include the samples of this update
+    restore()  # such as batch norm statistics, which include the samples of this update
     state.num_skipped += 1
     state.num_skipped_in_a_row += 1
     max_skipped = trainer.plan.config["max_skipped"]

@@ -16,7 +16,7 @@ from hydrant.clock import Clock, batch_size_steps
 from hydrant.data import PositionedSource, PositionedStream, Source
 from hydrant.data.splits import DataIdentity
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, first_few, log, typed_line
-from hydrant.optimizers.kernels import KERNEL_FIELDS, arguments_of, is_sharded
+from hydrant.optimizers.kernels import KERNEL_FIELDS, is_sharded
 from hydrant.records import Best, check_type
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import TRAINING
@@ -32,7 +32,8 @@ def checkpoint_content(trainer: Trainer) -> Generator[storage.Checkpoint]:
     names = _parameter_names(trainer.task)
     for name, entry in trainer.optimizers.entries.items():
         named = _by_name(optimizers["optimizers"][name], [names[id(p)] for p in entry.parameters])
-        optimizers["optimizers"][name] = {"type": type(entry.optimizer).__name__, **named}
+        built = trainer.optimizers.built[name]
+        optimizers["optimizers"][name] = {"type": type(entry.optimizer).__name__, "built": built, **named}
     stream, num_updates = trainer.stream, trainer.state.num_updates
     of_rank = {
         "carried": map_tensors(Tensor.cpu, trainer.carried),
@@ -131,7 +132,7 @@ def _in_order(groups: Sequence[Sequence[str]]) -> list[str]:
 
 
 def restore(trainer: Trainer, saved: storage.SavedCheckpoint, *, is_changed: bool = False) -> None:
-    """Load a checkpoint into a run. With `is_changed`, the arguments of optimizers keep the values of the config.
+    """Load a checkpoint into a run. With `is_changed`, what its config made otherwise in the param groups stays.
 
     Raises:
         CheckpointError: the checkpoint does not fit the run.
@@ -231,8 +232,11 @@ def _restore_optimizers(trainer: Trainer, checkpoint: storage.SavedCheckpoint, *
         parameters = [names[id(p)] for p in entry.parameters]
         saved = state["optimizers"][name]
         del saved["type"]
-        here = {"params", *KERNEL_FIELDS, *(arguments_of(entry.optimizer) if is_changed else ())}
-        state["optimizers"][name] = _by_position(saved, parameters, entry.optimizer.state_dict(), here)
+        others = [
+            {field for field, value in now.items() if then.get(field, ...) != value} if is_changed else ()
+            for now, then in zip(trainer.optimizers.built[name], saved.pop("built"), strict=True)
+        ]
+        state["optimizers"][name] = _by_position(saved, parameters, entry.optimizer.state_dict(), others)
     trainer.optimizers.load_state_dict(state)
 
 
@@ -282,17 +286,20 @@ def _by_name(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
 
 
 def _by_position(
-    state: Mapping[str, Any], names: list[str], fresh: Mapping[str, Any], here: Collection[str]
+    state: Mapping[str, Any], names: list[str], fresh: Mapping[str, Any], others: Sequence[Collection[str]]
 ) -> dict[str, Any]:
-    """Undo `_by_name` for an optimizer whose present state is `fresh`, from which the fields `here` are taken."""
+    """Undo `_by_name` for an optimizer whose present state is `fresh`.
+
+    The fields that choose a kernel, and the `others` of each group, are taken from there.
+    """
     if not _has_torch_format(state):
         return dict(state)
     saved: list[dict[str, Any]] = state["param_groups"]
     positions = {name: n for n, name in enumerate(names)}
     by_position = {positions.get(key, key): value for key, value in state["state"].items()}
     groups = [
-        before | {field: now[field] for field in here if field in now}
-        for before, now in zip(saved, fresh["param_groups"], strict=True)
+        before | {field: now[field] for field in {"params", *KERNEL_FIELDS, *taken} if field in now}
+        for before, now, taken in zip(saved, fresh["param_groups"], others, strict=True)
     ]
     return {**state, "state": by_position, "param_groups": groups}
 

@@ -153,6 +153,8 @@ class Optimizers:
         self.turns = list(turns.values()) or [self.whole]
         self.cycle = [[turns[name] for name in names] for names in order] or [[self.whole]]
         self.schedules = schedules
+        self.built = {name: self._settings(name) for name in self.entries}
+        """The fields of each group, as the config has made them, without tensors and what schedules write."""
         self._precision = precision
         self.skips_non_finite = skip_non_finite
         self.scales_loss = precision.scales_loss
@@ -169,6 +171,17 @@ class Optimizers:
         """Whether an optimizer evaluates the loss itself."""
         if self._with_closure:
             self._check_closure()
+
+    def _settings(self, name: str) -> list[dict[str, Any]]:
+        scheduled = {
+            (n, field.partition(".")[0]) for owner, n, field in self.schedules.fields if owner == name
+        }
+        optimizer = self.entries[name].optimizer
+        return [
+            {k: "auto" if optimizer.defaults.get(k) == "auto" else v for k, v in group.items()
+             if k != "params" and not isinstance(v, Tensor) and (n, k) not in scheduled}
+            for n, group in enumerate(optimizer.param_groups)
+        ]  # fmt: skip
 
     @property
     def leaves_parameters_out(self) -> bool:

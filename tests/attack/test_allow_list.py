@@ -15,9 +15,7 @@ from attacks import Trials
 
 from hydrant.installation import named_packages
 
-EXTENSIONS = sorted(
-    name.removeprefix("hydrant.") for name in named_packages("hydrant.parts") if "hydrant." in name
-)
+EXTENSIONS = sorted(n.removeprefix("hydrant.") for n in named_packages("hydrant.parts") if "hydrant." in n)
 PACKAGES = ("data", "models", "optimizers", "schedules", "tasks", "trackers", "training", *EXTENSIONS)
 OWN_ARGUMENTS = {
     "root", "train_dir", "val_dir", "test_dir", "path",  # are read: docs/reference/security.md lists them

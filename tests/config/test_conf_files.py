@@ -24,9 +24,7 @@ TOGETHER = [
     list(filter(None, row))
     for row in zip_longest(*(of for group, of in CHOICES.items() if group not in APART))
 ]
-OVERLAYS = [
-    f"{group}={option}" for group in ("experiment", "debug") for option in group_options().get(group, [])
-]
+OVERLAYS = [f"{g}={option}" for g in ("experiment", "debug") for option in group_options().get(g, [])]
 SHAPES = ("data.input_shape=[3]", "data.num_classes=2")
 # Arguments of options that read the disk while they are composed, or need a name from the user.
 ARGUMENTS = {

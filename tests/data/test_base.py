@@ -53,9 +53,7 @@ def test_positions_cover_each_update_once(micro_batch_size: int, world_size: int
     ("num_samples", "batch_size", "world_size"), [(10, 4, 1), (10, 4, 2), (3, 2, 4), (8, 8, 2)]
 )
 def test_batch_ranges_cover_every_sample_once(num_samples: int, batch_size: int, world_size: int) -> None:
-    parts = [
-        part for rank in range(world_size) for part in batch_ranges(num_samples, batch_size, rank, world_size)
-    ]
+    parts = [part for r in range(world_size) for part in batch_ranges(num_samples, batch_size, r, world_size)]
     assert sorted(index for part in parts for index in part) == list(range(num_samples))
     assert all(len(part) <= batch_size for part in parts)
 

@@ -278,9 +278,7 @@ def test_late_streams_train_as_the_cpu(order: str, train: Train, on_cpu: Train, 
     with gpu.calls() as calls:
         on_gpu = train(*words, name=order)
     expected = on_cpu(*words, name="cpu")
-    of_batches, of_weights = (
-        calls.of("copy", text) for text in (f"async {16 * 16 * 4}", f"async {32 * 16 * 4}")
-    )
+    of_batches, of_weights = (calls.of("copy", t) for t in (f"async {16 * 16 * 4}", f"async {32 * 16 * 4}"))
     assert {call.detail.split(" async")[0] for call in of_batches} == {"H2D pinned"}
     assert {call.detail for call in of_weights if "D2H" in call.detail} == {"D2H pinned async 2048"}
     assert (len(of_batches), calls.counts["stream wait"]) == (20, 20 + 3)  # and one of each evaluation

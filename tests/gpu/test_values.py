@@ -35,9 +35,7 @@ def test_a_network_has_the_gradients_of_the_cpu() -> None:
     def gradients(device: str) -> list[torch.Tensor]:
         network.to(device).zero_grad()
         functional.cross_entropy(network(images.to(device)), labels.to(device)).backward()
-        return [
-            parameter.grad.clone().cpu() for parameter in network.parameters() if parameter.grad is not None
-        ]
+        return [p.grad.clone().cpu() for p in network.parameters() if p.grad is not None]
 
     on_cpu, on_gpu = gradients("cpu"), gradients("cuda")
     assert all(torch.equal(one, other) for one, other in zip(on_cpu, on_gpu, strict=True))
@@ -89,9 +87,7 @@ def test_softmax_under_autocast_is_that_of_float32(function: Callable[..., torch
 def test_attention_with_a_mask_is_that_of_the_cpu(enable_gqa: bool) -> None:
     mask = torch.rand(17, 17, generator=torch.Generator().manual_seed(1)) > 0.5
     mask |= torch.eye(17, dtype=torch.bool)
-    on_gpu, on_cpu = (
-        attended(device, torch.float32, mask, enable_gqa=enable_gqa) for device in ("cuda", "cpu")
-    )
+    on_gpu, on_cpu = (attended(d, torch.float32, mask, enable_gqa=enable_gqa) for d in ("cuda", "cpu"))
     for one, other in zip(on_gpu, on_cpu, strict=True):
         torch.testing.assert_close(one, other)
 

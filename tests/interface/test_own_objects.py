@@ -368,8 +368,6 @@ def test_a_part_of_the_users_in_a_model_that_a_function_makes_is_not_trained(is_
         layer.weight = part.weight
         return nn.Sequential(layer, nn.Linear(6, 2))
 
-    first, second = (
-        losses(train(name, "duration=2", model=make, data=own_data())) for name in ("first", "second")
-    )
+    first, second = (losses(train(n, "duration=2", model=make, data=own_data())) for n in ("first", "second"))
     assert first == second
     assert torch.equal(part.weight, before)

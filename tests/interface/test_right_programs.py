@@ -233,7 +233,7 @@ def test_a_loss_of_a_whole_batch_has_one_size(capsys: pytest.CaptureFixture[str]
     train(
         Frozen, forces, "eval_batch_size=20", "duration=30", "resume_strict=false", task=task, folder="small"
     )
-    assert "the best val/loss until here is of other validation samples" in capsys.readouterr().out
+    assert "the best val/loss is of other validation samples or batches" in capsys.readouterr().out
     task = partial(OfMicroBatch, **task.keywords)
     with pytest.raises(hydrant.ConfigError, match=r"^micro_batch_size: splits the batch, but the loss"):
         train(Frozen, forces, "micro_batch_size=10", task=task)

@@ -20,9 +20,7 @@ from hydrant.optimizers.kernels import KERNEL_FIELDS, with_fastest_kernel
 from hydrant.training.prepare.build import prepare
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=4", "log_every=2", "eval_every=4", "save_every=2")
-TORCH: dict[str, type[Any]] = {
-    name: getattr(torch.optim, name) for name in ("Adam", "AdamW", "SGD", "Adagrad")
-}
+TORCH: dict[str, type[Any]] = {n: getattr(torch.optim, n) for n in ("Adam", "AdamW", "SGD", "Adagrad")}
 
 
 def kernel(factory: Any, *values: Tensor, sparse: bool = False, **group: Any) -> bool | None:

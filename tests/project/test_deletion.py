@@ -18,9 +18,7 @@ POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-
 
 def test_no_file_of_the_core_names_an_extension() -> None:
     places = (ROOT / "src", ROOT / "conf")
-    files = [
-        path for place in places for path in place.rglob("*.*") if path.is_file() and path.suffix != ".pyc"
-    ]
+    files = [path for p in places for path in p.rglob("*.*") if path.is_file() and path.suffix != ".pyc"]
     core = [path for path in files if "extensions" not in path.relative_to(ROOT).parts]
     named = {path: re.findall(r"extensions[./](?!md)\w+", path.read_text()) for path in core}
     assert len(core) > 150

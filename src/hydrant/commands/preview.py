@@ -253,8 +253,6 @@ def _groups(plan: Plan) -> list[ParameterGroup]:
         arguments = arguments_of(entry.optimizer)
         for group_idx, group in enumerate(entry.optimizer.param_groups):
             count = sum(p.numel() for p in group["params"])
-            numbers = {
-                key: group[key] for key in group if key in arguments and type(group[key]) in (int, float)
-            }
+            numbers = {k: group[k] for k in group if k in arguments and type(group[k]) in (int, float)}
             groups.append(ParameterGroup(f"{name}.{group_idx}", group.get("name", "-"), count, numbers))
     return groups

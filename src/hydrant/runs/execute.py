@@ -223,9 +223,7 @@ def continued_state(plan: Plan, start: resume.Start, checkpoint: SavedCheckpoint
     differences = saved_run.saved_identity(checkpoint).differences(plan.identity)
     if state.best is not None and "validated_by" in differences:
         metric = state.best["metric"]
-        log.warning(
-            "the best %s until here is of other validation samples or batches; it begins anew", metric
-        )
+        log.warning("the best %s is of other validation samples or batches; it begins anew", metric)
         state.best, state.validated_since = None, state.num_updates
     return state
 

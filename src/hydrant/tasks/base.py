@@ -70,17 +70,9 @@ def kept_buffers(module: nn.Module) -> Generator[None]:
 def copied_buffers(module: nn.Module) -> Callable[[], None]:
     """Copy the buffers of a module; return a function that gives them back to it, as `kept_buffers` does."""
 
-    def is_expanded(buffer: Tensor) -> bool:  # so that torch refuses to write into the buffer
-        is_strided = buffer.layout is torch.strided
-        return is_strided and any(
-            s == 0 and n > 1 for s, n in zip(buffer.stride(), buffer.shape, strict=True)
-        )
-
     held_by_parts = [part._buffers for part in module.modules()]  # pyright: ignore[reportPrivateUsage]
     places = [(held, dict(held)) for held in held_by_parts]
-    buffers = [
-        buffer for buffer in module.buffers() if not (nn.parameter.is_lazy(buffer) or is_expanded(buffer))
-    ]
+    buffers = [b for b in module.buffers() if not (nn.parameter.is_lazy(b) or _is_expanded(b))]
     values = [(buffer, buffer.clone()) for buffer in buffers]
 
     @torch.no_grad()
@@ -92,6 +84,12 @@ def copied_buffers(module: nn.Module) -> Callable[[], None]:
             buffer.copy_(value)
 
     return restore
+
+
+def _is_expanded(buffer: Tensor) -> bool:
+    """Return whether several elements share their memory: then torch refuses to write into the buffer."""
+    is_strided = buffer.layout is torch.strided
+    return is_strided and any(s == 0 and n > 1 for s, n in zip(buffer.stride(), buffer.shape, strict=True))
 
 
 def tensor_targets(targets: object, task: str) -> Tensor:

@@ -61,15 +61,15 @@ def number(value: Any, digits: int = 4, sign: str = "") -> str:
 
     >>> number(None), number(3), number(0.123456), number(123456.7), number(123456.78, 7), number(1306.2, 3)
     ('-', '3', '0.1235', '123457', '123456.8', '1306')
-    >>> number(9999.6), number(999.7, 3), number(1e15), number(0.25, sign="+"), number(0.25, sign="#")
-    ('10000', '1000', '1e+15', '+0.25', '0.2500')
+    >>> number(9999.6), number(999.7, 3), number(1e15), number(0.25, sign="#"), number(20100.4, sign="#")
+    ('10000', '1000', '1e+15', '0.2500', '20100')
     """
     if value is None:
         return "-"
     if isinstance(value, int):
         return f"{value:{sign}}"
-    text = f"{value:{sign}.{digits}g}".rstrip(".")
-    return f"{value:{sign}.0f}" if "e+" in text and abs(value) < 1e15 else text
+    text = f"{value:{sign}.{digits}g}"
+    return (f"{value:{sign}.0f}" if "e+" in text and abs(value) < 1e15 else text).rstrip(".")
 
 
 def two_digits(value: float) -> str:

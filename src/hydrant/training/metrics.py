@@ -191,9 +191,7 @@ def mean_over_targets(values: Tensor) -> Tensor:
 
 def _column(name: str, values: Sequence[Tensor]) -> Tensor:
     """Return the values of one name as scalars, (N,) float64. The fractions of bool tensors are exact."""
-    parts = [
-        torch.stack([*alike]) for _, alike in itertools.groupby(values, key=operator.attrgetter("shape"))
-    ]
+    parts = [torch.stack([*same]) for _, same in itertools.groupby(values, key=operator.attrgetter("shape"))]
     for part in parts:
         check_measurement(name, part.dtype, part.shape[1:])
     return torch.cat([mean_over_targets(part) for part in parts])

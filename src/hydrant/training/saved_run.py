@@ -38,9 +38,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[storage.Checkpoint]:
     of_rank = {
         "carried": map_tensors(Tensor.cpu, trainer.carried),
         "losses": list(trainer.losses),
-        "meters": {
-            name: map_tensors(Tensor.cpu, meter.state_dict()) for name, meter in trainer.meters.items()
-        },
+        "meters": {n: map_tensors(Tensor.cpu, meter.state_dict()) for n, meter in trainer.meters.items()},
         "host": seeding.host_state(),
         "stream": stream.state_dict(num_updates) if isinstance(stream, PositionedStream) else {},
     }
@@ -115,9 +113,7 @@ def check_optimizers(checkpoint: storage.SavedCheckpoint, task: nn.Module, optim
             state = saved[name]
             if not _has_torch_format(state):
                 continue
-            here = _in_order(
-                [[names[id(p)] for p in group["params"]] for group in entry.optimizer.param_groups]
-            )
+            here = _in_order([[names[id(p)] for p in g["params"]] for g in entry.optimizer.param_groups])
             there = _in_order([group["params"] for group in state["param_groups"]])
             pairs = zip_longest(there, here, fillvalue="no weight")
             if pair := next((pair for pair in pairs if pair[0] != pair[1]), None):

@@ -159,9 +159,7 @@ class Optimizers:
         self.skips_non_finite = skip_non_finite
         self.scales_loss = precision.scales_loss
         self.may_skip = skip_non_finite or self.scales_loss
-        self._always_clips = self.may_skip or any(
-            entry.clipping.key is not None for entry in entries.values()
-        )
+        self._always_clips = self.may_skip or any(e.clipping.key is not None for e in entries.values())
         self._with_modes = [o for o in self.whole.steps if kernels.has_modes(o)]
         self.mode_parameters = [p for o in self._with_modes for g in o.param_groups for p in g["params"]]
         """The weights of optimizers with modes."""
@@ -173,9 +171,7 @@ class Optimizers:
             self._check_closure()
 
     def _settings(self, name: str) -> list[dict[str, Any]]:
-        scheduled = {
-            (n, field.partition(".")[0]) for owner, n, field in self.schedules.fields if owner == name
-        }
+        scheduled = {(n, f.partition(".")[0]) for owner, n, f in self.schedules.fields if owner == name}
         optimizer = self.entries[name].optimizer
         return [
             {k: "auto" if optimizer.defaults.get(k) == "auto" else v for k, v in group.items()

@@ -179,7 +179,7 @@ def test_basins_surround_the_best_learning_rates(rates: Path, judge: Judge) -> N
 def test_without_noise_a_tolerance_is_needed(tmp_path: Path, judge: Judge) -> None:
     for lr in RATES[:3]:
         write_run(tmp_path / str(lr), {"optimizer.lr": lr, "seed": 0}, accuracy("adamw", lr))
-    assert "largest tried, so try further: 0.01 of all runs." in to_text(comparing(tmp_path, by=[]), None)
+    assert "largest tried: 0.01 of all runs. Try further" in to_text(comparing(tmp_path, by=[]), None)
     found = judge(tmp_path).sensitivity
     assert found is not None
     assert (found.tolerance, [line.basin for line in found.lines]) == (None, [None])

@@ -374,9 +374,7 @@ def test_a_cuda_graph_can_hold_the_step(name: str) -> None:
         for group in optimizer.param_groups:
             group["lr"] = 0.1  # reading it is an error, too
         step.disable()
-        numbers = [
-            v for state in optimizer.state.values() for k, v in state.items() if k in ("step", "mu_product")
-        ]
+        numbers = [v for s in optimizer.state.values() for k, v in s.items() if k in ("step", "mu_product")]
         assert all(number.device.type == "cpu" for number in numbers)
 
 

@@ -24,9 +24,7 @@ def explain(capsys: pytest.CaptureFixture[str]) -> Explain:
 def test_every_group_and_option_is_explained(explain: Explain) -> None:
     for group, options in group_options().items():
         lines = explain(group).splitlines()
-        assert [line.partition(" ")[0] for line in lines[: len(options)]] == [
-            f"{group}={name}" for name in options
-        ]
+        assert [line.partition(" ")[0] for line in lines[: len(options)]] == [f"{group}={n}" for n in options]
         assert all(len(line.split()) > 2 for line in lines[: len(options)]), "each option says what it is"
 
 

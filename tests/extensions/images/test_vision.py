@@ -157,9 +157,7 @@ def test_a_download_gives_the_same_data(
 def test_a_validation_set_of_training_images_leaves_the_published_one_for_the_test(
     published: Any, tmp_path: Path
 ) -> None:
-    plain, cut = (
-        published.build(tmp_path / "data", val_ratio=ratio, augment=ShiftFlip(1)) for ratio in (0.0, 0.5)
-    )
+    plain, cut = (published.build(tmp_path / "data", val_ratio=r, augment=ShiftFlip(1)) for r in (0.0, 0.5))
     assert plain.test is None
     count = published.num_classes
     assert [part.num_samples for part in (cut.train, cut.val, cut.test)] == [count, count, count]

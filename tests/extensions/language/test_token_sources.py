@@ -17,9 +17,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
     """25 sequences of 4 tokens in two files, the second of which begins within a sequence."""
     tokens = np.random.default_rng(0).integers(0, 9, 102)
     files = [write_bin(tmp_path / f"{n}.bin", part) for n, part in enumerate(np.split(tokens, [42]))]
-    shards = TokenShards(
-        [file for path in files for file in token_files("", str(path), "uint16", "data.train")]
-    )
+    shards = TokenShards([file for p in files for file in token_files("", str(p), "uint16", "data.train")])
     return TokenSource(shards, 4, 9, request.param, 0, "end", range(25))
 
 

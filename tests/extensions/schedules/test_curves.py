@@ -221,9 +221,7 @@ def test_cyclic_turns_where_its_durations_end(up: str, down: str | None) -> None
     arguments = FRAME | PLAIN["cyclic"] | {"step_size_up": up, "step_size_down": down}
     values = [schedules.cyclic(clock, **arguments)(n) for n in range(188)]
     unit, rise, fall = up.lstrip(".0123456789"), float(up.strip("ep%")), float((down or up).strip("ep%"))
-    turns = [
-        [clock.updates(f"{k * (rise + fall) + start:g}{unit}", "up") for k in range(8)] for start in (0, rise)
-    ]
+    turns = [[clock.updates(f"{k * (rise + fall) + s:g}{unit}", "up") for k in range(8)] for s in (0, rise)]
     assert [n for n in range(188) if values[n] == pytest.approx(0.1)] == [n for n in turns[0] if n < 188]
     assert [n for n in range(188) if values[n] == 1.0] == [n for n in turns[1] if n < 188]
 

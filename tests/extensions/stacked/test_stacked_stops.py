@@ -70,9 +70,7 @@ def test_a_stopped_stack_continues_to_the_rows_of_a_whole_one(
 ) -> None:
     moments, rng = Moments(monkeypatch), random.Random(0)
     assert [result.exit_status for result in execute_stack(jobs_in(tmp_path / "whole", *words))] == [0] * 4
-    cases = [
-        (first, rng.choices(range(1, NUM_MOMENTS), k=rng.randrange(3))) for first in range(1, NUM_MOMENTS)
-    ]
+    cases = [(f, rng.choices(range(1, NUM_MOMENTS), k=rng.randrange(3))) for f in range(1, NUM_MOMENTS)]
     for first, later in trials.of(cases, minimum=2):
         folder = tmp_path / f"stopped_{first}"
         for num_calls in (first, *later):

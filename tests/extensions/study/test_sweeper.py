@@ -32,6 +32,7 @@ from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.report import read_earlier
 from hydrant.extensions.study.sweeper import StudySweeper
 from hydrant.extensions.study.trials import read_answer
+from hydrant.installation import tell_listeners
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.signals import Stopped
@@ -133,6 +134,7 @@ def without_times(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "cost": cost, "commands": content["commands"][1:-1]}  # the tests repeat overrides
 
 
+@pytest.mark.figures
 def test_each_contender_is_tuned_by_as_many_runs_then_tested_with_fresh_seeds(done: Done) -> None:
     found, tuning = done.record, done.record["tuning"]
     assert Counter(trial["contender"] for trial in tuning["trials"]) == {"adamw": 9, "sgd": 9}
@@ -159,6 +161,7 @@ def test_each_contender_is_tuned_by_as_many_runs_then_tested_with_fresh_seeds(do
     assert "| contender | tuned to | val/accuracy (higher is better) | interval (95 %) | std" in report
     assert "| paired difference (above 0: the first is better) | mean | interval (95 %) | seeds |" in report
     assert "](study.png)" in report
+    tell_listeners("on_study_end", done.record, done.root / FOLDER / "study.png")
     assert (done.root / FOLDER / "study.png").stat().st_size > 1000
     assert "| adamw | 0.01 | **" in report, "the chosen setting"
     mean = np.mean(adamw["results"])

@@ -46,9 +46,7 @@ def part_of(folder: Path, name: str, begin: int, rows: Sequence[Row], *, has_end
 
 def rows_in(records: Sequence[Any]) -> list[dict[str, Any]]:
     items = [record.history.item for record in records if record.HasField("history")]
-    return without_sdk_keys(
-        [{item.nested_key[0]: json.loads(item.value_json) for item in row} for row in items]
-    )
+    return without_sdk_keys([{i.nested_key[0]: json.loads(i.value_json) for i in row} for row in items])
 
 
 def test_each_part_gets_the_rows_that_its_own_process_has_logged(tmp_path: Path) -> None:

@@ -212,11 +212,8 @@ def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> M
     default_name, default_mode = deciding.most_common(1)[0][0] if deciding else fallback
     average = default_name.replace("/", "_ema/", 1)
     differ = len({run.config.get("averaging") for run in runs}) > 1
-    if (
-        differ
-        and any(average in r.series for r in runs)
-        and not any("best.metric" in r.overrides for r in runs)
-    ):
+    is_chosen = any("best.metric" in run.overrides for run in runs)
+    if differ and not is_chosen and any(average in run.series for run in runs):
         default_name = average  # what each run offers
     chosen: str = default_name if name is None else name
     _check_metric(runs, "--metric", chosen)

@@ -255,7 +255,7 @@ def _groups(c: Comparison) -> Section:
 
 def cautions(c: Comparison) -> str:
     """Return what limits the comparison, without what to do about it; "" if nothing is known."""
-    return " ".join([*_untuned(c)[:1], *_edge(c), *_of_groups(c)])
+    return " ".join([*_untuned(c)[:1], *_edge(c)[:1], *_of_groups(c)])
 
 
 def _of_groups(c: Comparison) -> list[str]:
@@ -347,7 +347,7 @@ def _verdict(c: Comparison) -> list[str]:
     verdict = [c.verdict.sentence] if c.study is None else verdict_lines(c.study, c.verdict, c.metric.name)
     unnamed = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
     lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in unnamed]
-    said = [" ".join(_untuned(c)), *_edge(c), *_counted_results(c), c.choice.sentence]
+    said = [" ".join(_untuned(c)), " ".join(_edge(c)), *_counted_results(c), c.choice.sentence]
     return [*verdict, *filter(None, said), *lines]
 
 
@@ -373,7 +373,11 @@ def _untuned(c: Comparison) -> list[str]:
 
 def _edge(c: Comparison) -> list[str]:
     rates = first_few(c.verdicts.sensitivity.at_end) if c.verdicts.sensitivity else ""
-    return [f"The best {LR} is the smallest or the largest tried, so try further: {rates}."] * bool(rates)
+    return (
+        [f"The best {LR} is the smallest or the largest tried: {rates}.", "Try further ones."]
+        if rates
+        else []
+    )
 
 
 def _counted_results(c: Comparison) -> list[str]:

@@ -133,9 +133,7 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs") -> 
 def _kinds(plan: Plan, source: Source) -> str:
     """Return the kinds of numbers in the first sample of a source, for messages."""
     batch = next(iter(source.subset(range(1)).batches(plan.spec, 1)))
-    kinds = (
-        str(tensor.dtype).removeprefix("torch.").rstrip("12345678") for tensor in tensors_of(batch.inputs)
-    )
+    kinds = (str(t.dtype).removeprefix("torch.").rstrip("12345678") for t in tensors_of(batch.inputs))
     return ", ".join(kind.replace("bfloat", "float") for kind in kinds)
 
 

@@ -424,9 +424,7 @@ def hugging_face(
     damaged = base.DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
 
     named = {"train": train, "val": val, "test": test} | {f"extra_val.{n}": s for n, s in extra_val.items()}
-    splits = {
-        key: HuggingFaceSplit.of(loaded, split, key) for key, split in named.items() if split is not None
-    }
+    splits = {key: HuggingFaceSplit.of(loaded, s, key) for key, s in named.items() if s is not None}
 
     def source(key: str, split: str) -> LoaderSource:
         rows = _rows_of(splits[key].items, inputs, target)

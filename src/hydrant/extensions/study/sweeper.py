@@ -236,8 +236,8 @@ class StudySweeper(GridSweeper):
             if configs.count(config) > 1:
                 raise ConfigError(f"{_KEY}.contenders", f"{one.name} is the same config as another contender")
         best, asked = configs[0]["best"], self._flags["judge"]
-        own = {key_of(word) for one in contenders for word in one.words}
-        if "averaging" in own and "best.metric" not in {o.get_key_element() for o in self._overrides()}:
+        differ = any(config["averaging"] != configs[0]["averaging"] for config in configs)
+        if differ and "best.metric" not in {o.get_key_element() for o in self._overrides()}:
             best = dict[str, Any](best, metric=re.sub("^val/", "val_ema/", best["metric"]))  # as in `compare`
         judge = best
         if asked not in (None, best["metric"]):

@@ -17,6 +17,7 @@ from hydrant import seeding
 from hydrant.clock import Clock, Intervals, UpdateSeconds
 from hydrant.config.flat import flatten
 from hydrant.config.instantiate import as_config_error, instantiate, instantiate_node
+from hydrant.config.metric_keys import LOSS_OF_BATCH, defines
 from hydrant.data import Data, StreamSpec
 from hydrant.data import splits as data_splits
 from hydrant.data.base import Mixing, changed_statistics
@@ -127,7 +128,8 @@ def _prepare(
     build_optimizers.check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
         rehearsal.check_saving(task, hooks)
-    size = {"loss_of_batch": splits[data_splits.VAL].batch_size} if task.loss_of_batch else {}
+    depends = task.loss_of_batch and defines(LOSS_OF_BATCH, config["best"]["metric"])
+    size = {LOSS_OF_BATCH: splits[data_splits.VAL].batch_size} if depends else {}
     return Plan(
         config=config, world=world, parallel=parallel, precision=precision, compilation=compilation,
         data=data, identity=data_splits.DataIdentity.of(data, flatten(config) | size, split_digests(data.files)),

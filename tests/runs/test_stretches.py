@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from marks import of_extension, slow
-from run_folders import rows, summary, training
+from run_folders import assert_same_state, rows, summary, training, weights
 from training_runs import Train
 
 from hydrant import cli
@@ -20,9 +20,7 @@ LONGER = ("resume_strict=false", "duration=6", "optimizer.lr=0.5")
 
 def files(folder: Path) -> dict[Path, bytes]:
     """Return all files of a run but its log."""
-    return {
-        path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "train.log"
-    }
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "train.log"}
 
 
 def config_of(folder: Path) -> dict[str, Any]:
@@ -98,14 +96,20 @@ def test_the_record_says_what_trained_each_stretch(folder: Path, train: Train) -
 
 
 def test_the_values_of_groups_and_of_removed_schedules_apply_from_there_on(train: Train) -> None:
-    words = (
-        "optimizer.weight_decay=0.1",
-        "+param_groups.patterns.head={match: classifier, weight_decay: 0.2}",
-    )
+    head = "+param_groups.patterns.head={match: classifier, weight_decay: 0.2}"
+    words = ("optimizer.weight_decay=0.1", head)
     train(*SHORT, *words, "+scheduler@schedules.weight_decay=linear", "duration=4")
     folder = train(*SHORT, *LONGER, *words, "param_groups.patterns.head.weight_decay=0.7")
     groups = training(folder)["optimization"]["optimizers"]["main"]["param_groups"]
     assert sorted({(group["lr"], group["weight_decay"]) for group in groups}) == [(0.5, 0.1), (0.5, 0.7)]
+
+
+@pytest.mark.extension  # the optimizer
+def test_what_an_optimizer_counts_in_its_groups_goes_on_with_a_changed_config(train: Train) -> None:
+    words = (*SHORT, "optimizer=schedule_free_adamw")
+    whole = train(*words, "duration=6", name="whole")
+    train(*words, "duration=4")
+    assert_same_state(weights(train(*words, "duration=6", "resume_strict=false")), weights(whole))
 
 
 def test_a_run_that_goes_back_forgets_the_stretch_that_it_gave_up(train: Train) -> None:

@@ -84,9 +84,7 @@ def test_parts_meet_without_a_jump_and_values_depend_on_the_update_alone(name: s
 
 
 def test_every_schedule_is_tested() -> None:
-    hints = {
-        name: getattr(getattr(schedules, name), "__annotations__", ()) for name in public_names(schedules)
-    }
+    hints = {n: getattr(getattr(schedules, n), "__annotations__", ()) for n in public_names(schedules)}
     assert set(shared.plain_names(schedules)) == {name for name, of in hints.items() if "noise_seed" in of}
 
 

@@ -205,9 +205,7 @@ def _dump(header: str, content: Mapping[str, Any], defaults: Any) -> bytes:
 
 
 _written = st.builds(_dump, _headers, _contents | _trees, _mixed((2, st.just([])), (1, _defaults)))
-_originals = [
-    path.read_bytes() for path in conf_files("*/*.yaml").values() if path.parent.name != "wandb_sweep"
-]
+_originals = [p.read_bytes() for p in conf_files("*/*.yaml").values() if p.parent.name != "wandb_sweep"]
 _pieces = [
     b"\x00", b"\x01", b"\x1b[2J", b"\t", b"\xff\xfe", b"\x80", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\n", b" ", b":",
     b"- ", b"[", b"]", b"{", b"}", b"'", b'"', b"&a ", b"*a", b"<<: *a\n", b"? ", b"!!python/object:os.system ",

@@ -32,7 +32,7 @@ from hydrant.training import saved_run
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.checkpoint.storage import SavedCheckpoint
-from hydrant.training.checkpoint.weights import describe_misfits
+from hydrant.training.checkpoint.weights import check_fits
 from hydrant.training.costs import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
@@ -169,9 +169,7 @@ def prepare_start(plan: Plan, start: resume.Start) -> TrainState:
         if (checkpoint := start.weights.checkpoint) is not None:
             saved_run.take_trained_outside_model(plan.task, SavedCheckpoint(checkpoint))
     if start.checkpoint is not None:
-        if misfits := describe_misfits(start.checkpoint.path, plan.task.model):
-            message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
-            raise ConfigError("resume", message, remedy="choose that model")
+        check_fits(start.checkpoint.path, plan.task.model, "resume")
         state = continued_state(plan, start, start.checkpoint)
         if resume.is_for_training(start.changes) and not has_updates_left(plan, state):
             raise resume.no_update_left(start.run, start.changes)

@@ -21,7 +21,7 @@ from hydrant.files.read_file import read_json, read_yaml
 from hydrant.records import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lock import LEASE, is_held
 from hydrant.terminal.text import format_metric, number
-from hydrant.training.checkpoint.folder import CHECKPOINTS, newest_checkpoint
+from hydrant.training.checkpoint.folder import checkpoints_of, newest_checkpoint
 
 CONFIG = "config.yaml"  # the resolved config
 HYDRA = ".hydra"  # Hydra's own record
@@ -136,7 +136,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        return self.path / CHECKPOINTS
+        return checkpoints_of(self.path)
 
     @cached_property
     def newest_checkpoint(self) -> Path | None:

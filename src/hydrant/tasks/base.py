@@ -1,8 +1,7 @@
-"""The interface of a task, losses, and tasks with any loss of the outputs of a model and the targets.
+"""The interface of a task, and tasks with any loss of the outputs of a model and the targets.
 
-Losses that users give to a task must be means over the targets, however micro-batches divide these. Cross entropies of
-logits have class weights, label smoothing and targets that do not count. Metrics of a whole split that are no mean over
-batches are a function of sums over its targets.
+Losses that users give to a task must be means over the targets, however micro-batches divide these. Metrics of a whole
+split that are no mean over batches are a function of sums over its targets.
 """
 
 import contextlib
@@ -21,22 +20,6 @@ from hydrant.batch import Batch, Outcome, Tensors, map_tensors, widened
 from hydrant.config import DEFAULT_METRIC
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.files.plain_values import Positive
-
-
-def are_correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return for each target whether its class has the highest logit, (B, ...) bool. The mean is the accuracy.
-
-    Args:
-        logits: (B, C, ...) of C classes.
-        targets: class indices, (B, ...) integers; or class probabilities or other logits, (B, C, ...) floats, whose
-            largest value is the target class.
-
-    >>> logits = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
-    >>> are_correct(logits, torch.tensor([1, 1])), are_correct(logits, torch.tensor([[0.3, 0.7], [0.6, 0.4]]))
-    (tensor([ True, False]), tensor([True, True]))
-    """
-    classes = targets.argmax(dim=1) if targets.is_floating_point() else targets
-    return logits.argmax(dim=1) == classes
 
 
 @contextlib.contextmanager
@@ -258,38 +241,6 @@ def is_of_torch(loss: object) -> bool:
 
 
 _OUT_OF_BOUNDS = re.compile(r"Target (-?\d+) is out of bounds")
-_NO_INDEX = -(2**31)  # a value that no target has
-
-
-def cross_entropy(
-    logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float, valid: Tensor | None
-) -> Tensor:
-    """Return the mean cross entropy, shape (). Terms are multiplied by class weights, which are not normalized.
-
-    Args:
-        logits: (B, C, ...).
-        targets: class indices, (B, ...) int64, or class probabilities, (B, C, ...).
-        weights: of the classes, (C,), or None.
-        smoothing: label smoothing, 0..1.
-        valid: which targets count, (B, ...) bool; None: all.
-
-    >>> import torch
-    >>> logits = torch.zeros(3, 2)
-    >>> round(float(cross_entropy(logits, torch.tensor([0, 1, 1]), torch.tensor([4.0, 1.0]), 0.0, None)), 4)
-    1.3863
-    """
-    is_index = not targets.is_floating_point()
-    if valid is not None:
-        targets = targets.where(valid, _NO_INDEX)
-    if logits.ndim > 2 and (classes_last := logits.movedim(1, -1)).is_contiguous():  # faster in this order
-        logits = classes_last.flatten(0, -2)
-        targets = targets.flatten() if is_index else targets.movedim(1, -1).flatten(0, -2)
-    if weights is None and valid is None:
-        return F.cross_entropy(logits, targets, ignore_index=_NO_INDEX, label_smoothing=smoothing)
-    terms = F.cross_entropy(
-        logits, targets, weights, ignore_index=_NO_INDEX, reduction="none", label_smoothing=smoothing
-    )
-    return terms.mean() if valid is None else terms.sum() / valid.sum().clamp(min=1)
 
 
 @contextlib.contextmanager
@@ -310,24 +261,6 @@ def explain_unknown_class() -> Generator[None]:
         remedy = "give task.ignore_index, if such targets do not count" if index < 0 else needed
         message = f"a sample has the class {index}, for which the model has no output"
         raise ConfigError("data.num_classes", message, remedy=remedy) from error
-
-
-def binary_cross_entropy(
-    logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float, valid: Tensor | None
-) -> Tensor:
-    """Return the mean binary cross entropy, shape ().
-
-    Args:
-        logits: (B, C, ...).
-        targets: whether a label is there, 0..1, float, in the shape of the logits.
-        weights: of the targets that are 1, for each label, (C,), or None.
-        smoothing: label smoothing, 0..1.
-        valid: which targets count, bool; None: all.
-    """
-    smoothed = targets * (1 - smoothing) + smoothing / 2 if smoothing else targets
-    per_label = None if weights is None else weights.view(-1, *[1] * (logits.ndim - 2))
-    terms = F.binary_cross_entropy_with_logits(logits, smoothed, pos_weight=per_label, reduction="none")
-    return terms.mean() if valid is None else terms.where(valid, 0).sum() / valid.sum().clamp(min=1)
 
 
 class MetricOfSums(nn.Module):

@@ -1,6 +1,7 @@
 """Classification into one of several classes, or by several labels: of samples, pixels or tokens.
 
-The predictions of classifications, by the names that `hydrant predict` writes.
+Cross entropies of logits have class weights, label smoothing and targets that do not count. Predictions have the names
+that `hydrant predict` writes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,13 +9,29 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegative, Ratio
-from hydrant.tasks import base
-from hydrant.tasks.base import Task, are_correct, tensor_targets
+from hydrant.tasks.base import Loss, MeanOfValid, Task, checked_loss, tensor_targets
+
+
+def are_correct(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return for each target whether its class has the highest logit, (B, ...) bool. The mean is the accuracy.
+
+    Args:
+        logits: (B, C, ...) of C classes.
+        targets: class indices, (B, ...) integers; or class probabilities or other logits, (B, C, ...) floats, whose
+            largest value is the target class.
+
+    >>> logits = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
+    >>> are_correct(logits, torch.tensor([1, 1])), are_correct(logits, torch.tensor([[0.3, 0.7], [0.6, 0.4]]))
+    (tensor([ True, False]), tensor([True, True]))
+    """
+    classes = targets.argmax(dim=1) if targets.is_floating_point() else targets
+    return logits.argmax(dim=1) == classes
 
 
 def class_predictions(logits: Tensor) -> dict[str, Tensor]:
@@ -45,6 +62,58 @@ def label_predictions(logits: Tensor) -> dict[str, Tensor]:
         logits: (B, C, ...), one for each of C labels; a sample may have any number of them.
     """
     return {"probabilities": logits.sigmoid(), "logits": logits}
+
+
+_NO_INDEX = -(2**31)  # a value that no target has
+
+
+def cross_entropy(
+    logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float, valid: Tensor | None
+) -> Tensor:
+    """Return the mean cross entropy, shape (). Terms are multiplied by class weights, which are not normalized.
+
+    Args:
+        logits: (B, C, ...).
+        targets: class indices, (B, ...) int64, or class probabilities, (B, C, ...).
+        weights: of the classes, (C,), or None.
+        smoothing: label smoothing, 0..1.
+        valid: which targets count, (B, ...) bool; None: all.
+
+    >>> import torch
+    >>> logits = torch.zeros(3, 2)
+    >>> round(float(cross_entropy(logits, torch.tensor([0, 1, 1]), torch.tensor([4.0, 1.0]), 0.0, None)), 4)
+    1.3863
+    """
+    is_index = not targets.is_floating_point()
+    if valid is not None:
+        targets = targets.where(valid, _NO_INDEX)
+    if logits.ndim > 2 and (classes_last := logits.movedim(1, -1)).is_contiguous():  # faster in this order
+        logits = classes_last.flatten(0, -2)
+        targets = targets.flatten() if is_index else targets.movedim(1, -1).flatten(0, -2)
+    if weights is None and valid is None:
+        return F.cross_entropy(logits, targets, ignore_index=_NO_INDEX, label_smoothing=smoothing)
+    terms = F.cross_entropy(
+        logits, targets, weights, ignore_index=_NO_INDEX, reduction="none", label_smoothing=smoothing
+    )
+    return terms.mean() if valid is None else terms.sum() / valid.sum().clamp(min=1)
+
+
+def binary_cross_entropy(
+    logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float, valid: Tensor | None
+) -> Tensor:
+    """Return the mean binary cross entropy, shape ().
+
+    Args:
+        logits: (B, C, ...).
+        targets: whether a label is there, 0..1, float, in the shape of the logits.
+        weights: of the targets that are 1, for each label, (C,), or None.
+        smoothing: label smoothing, 0..1.
+        valid: which targets count, bool; None: all.
+    """
+    smoothed = targets * (1 - smoothing) + smoothing / 2 if smoothing else targets
+    per_label = None if weights is None else weights.view(-1, *[1] * (logits.ndim - 2))
+    terms = F.binary_cross_entropy_with_logits(logits, smoothed, pos_weight=per_label, reduction="none")
+    return terms.mean() if valid is None else terms.where(valid, 0).sum() / valid.sum().clamp(min=1)
 
 
 class Classification(Task):
@@ -83,18 +152,18 @@ class Classification(Task):
         class_weights: Sequence[NotNegative] | Literal["balanced"] | None = None,
         ignore_index: int | None = None,
         class_dim: Literal[1, -1] = 1,
-        loss: base.Loss | None = None,
+        loss: Loss | None = None,
         metrics: Mapping[str, nn.Module],
     ) -> None:
         super().__init__(model, metrics)
-        own_loss = None if loss is None else base.checked_loss(loss)
+        own_loss = None if loss is None else checked_loss(loss)
         self._is_balanced = class_weights == "balanced"
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
         weights = None if numbers is None else torch.tensor(numbers, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
         self._label_smoothing, self._is_multi_label, self._own_loss = label_smoothing, multi_label, own_loss
         self.ignore_index, self._class_dim = ignore_index, class_dim
-        self._ignored = own_loss.ignore_index if isinstance(own_loss, base.MeanOfValid) else ignore_index
+        self._ignored = own_loss.ignore_index if isinstance(own_loss, MeanOfValid) else ignore_index
 
     def receive_data(self, data: Any) -> None:
         """Take the class names, and the class of each training sample for balanced class weights.
@@ -133,9 +202,9 @@ class Classification(Task):
             name, loss = "loss", self._own_loss(logits, targets)
         elif self._is_multi_label:
             name = "binary_cross_entropy"
-            loss = base.binary_cross_entropy(logits, targets, weights, smoothing, valid)
+            loss = binary_cross_entropy(logits, targets, weights, smoothing, valid)
         else:
-            name, loss = "cross_entropy", base.cross_entropy(logits, targets, weights, smoothing, valid)
+            name, loss = "cross_entropy", cross_entropy(logits, targets, weights, smoothing, valid)
         measurements = self._measurements(logits, targets, valid) if self.measures else {}
         num_valid = num_targets if valid is None else valid.sum()
         return Outcome({name: loss}, measurements, logits.detach(), num_valid)

@@ -28,16 +28,14 @@ def logged_runs(wandb_server: WandbServer, make_wandb: Make, workdir: Path) -> P
     """A folder with a few runs, of which one failed and one was pruned. W&B has the runs too."""
     for (optimizer, seed), final in FINALS.items():
         folder = workdir / "study" / f"{optimizer}-{seed}"
-        overrides = {
-            "optimizer": optimizer,
-            "seed": seed,
-            "optimizer.lr": 1.0 if optimizer == "sgd" else 0.001,
-        }
+        lr = 1.0 if optimizer == "sgd" else 0.001
+        overrides = {"optimizer": optimizer, "seed": seed, "optimizer.lr": lr}
         options = {"status": "failed", "error": "train/loss became NaN or infinite"} if final is None else {}
         write_run(folder, overrides, final, num_rows=4, **options)
+        more = {"loss_of_batch": 4, "orthogonalized_in": "float32" if seed else "bfloat16"}
         if (optimizer, seed) == PRUNED:
-            trial = {"pruned": True, "num_parameters": 10, "trial": {"number": 0, "objectives": []}}
-            write_json(folder / "summary.json", RunFolder(folder).recorded | trial)
+            more |= {"pruned": True, "num_parameters": 10, "trial": {"number": 0, "objectives": []}}
+        write_json(folder / "summary.json", RunFolder(folder).recorded | more)
         log_run_folder(folder, make_wandb)
     return workdir
 

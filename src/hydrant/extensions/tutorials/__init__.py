@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.files.plain_values import PositiveInt
-from hydrant.tasks.base import Task, are_correct, cross_entropy
-from hydrant.tasks.classification import class_predictions
+from hydrant.tasks.base import Task
+from hydrant.tasks.classification import are_correct, class_predictions, cross_entropy
 
 
 class DeepLinear(nn.Module):

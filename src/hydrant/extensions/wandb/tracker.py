@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant import trackers
+from hydrant import records, trackers
 from hydrant.errors import ConfigError, check_known, first_line, log
 from hydrant.extensions.wandb import sdk
 from hydrant.files.redaction import redacted
@@ -33,10 +33,8 @@ PRELOAD = {"WandbTracker": ("wandb",)}
 
 MODES = ("auto", "online", "offline", "disabled")
 
-SUMMARY_KEYS = (
-    "status", "num_updates", "total_updates", "num_parameters",
-    "environment", "compile", "perf", "error", "trial", "pruned", "end_reason", "stretches",
-)  # fmt: skip
+_NOT_COPIED = {"metrics", "best", "host", "wandb"}  # W&B has them in places of its own
+SUMMARY_KEYS = [key for key in records.Summary.__struct_fields__ if key not in _NOT_COPIED]
 """The keys of summary.json that W&B's summary holds under `hydrant`; `hydrant compare` reads them there."""
 
 ID_FILE = Path("wandb", "hydrant-run-id")

@@ -26,6 +26,11 @@ def run_folder(checkpoint: Path) -> Path:
     return checkpoint.parent.parent
 
 
+def checkpoints_of(run: Path) -> Path:
+    """Return the folder of a run's checkpoints."""
+    return run / "checkpoints"
+
+
 def folder_name(num_updates: int) -> str:
     """Return the name of a checkpoint's folder."""
     return f"update_{num_updates:08d}"
@@ -92,7 +97,6 @@ def _digest(file: Path) -> str:
     return digest.hexdigest()
 
 
-CHECKPOINTS = "checkpoints"  # in a run folder
 LAST, BEST = "last", "best"  # links in it
 _NAME = re.compile(r"update_(\d{8,18})")
 
@@ -268,13 +272,13 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
         if message := find_damage(folder):
             raise CheckpointError(message, remedy=f"remove {quoted(folder)} to use an older checkpoint")
         return folder
-    newest = newest_undamaged(path / CHECKPOINTS)
+    newest = newest_undamaged(checkpoints_of(path))
     if newest is None:
         problem = (
             "is a file" if path.is_file() else "holds no checkpoint" if path.is_dir() else "does not exist"
         )
         meant = path.parent if path.is_file() else Path("outputs", path)
-        near = f"did you mean {quoted(meant)}?" if (meant / CHECKPOINTS).is_dir() else near_folders(path)
+        near = f"did you mean {quoted(meant)}?" if checkpoints_of(meant).is_dir() else near_folders(path)
         remedy = (
             near
             or "give a run folder (not one of save_every=null) or one of its checkpoints/update_... folders"

@@ -11,7 +11,7 @@ from hydrant.config.metric_keys import is_averaged
 from hydrant.errors import CheckpointError, ConfigError, first_few, first_line, log
 from hydrant.models import check_timm_name
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, find_checkpoint, newest_checkpoint
+from hydrant.training.checkpoint.folder import BEST, find_checkpoint, newest_checkpoint
 
 TIMM = "timm:"
 
@@ -56,9 +56,8 @@ class Weights:
         misfits = _misfits({name: (value.shape, value.dtype) for name, value in weights.items()}, model)
         listed = first_few([*misfits.values()])
         if misfits and strict:
-            message = f"the weights in {self.source} belong to another model: {listed}"
             fitting = ", or write init_strict=false to load those that fit" if key == "init_from" else ""
-            raise ConfigError(key, message, remedy=f"choose that model{fitting}")
+            raise _of_another_model(key, self.source, listed, fitting)
         if len(misfits) == len(weights.keys() | model.state_dict().keys()):
             raise ConfigError(key, f"none of the weights in {self.source} fits: {listed}")
         if misfits:
@@ -92,15 +91,25 @@ def part_at(path: str | Path) -> str:
         CheckpointError: the newest checkpoint of this run cannot be read.
     """
     path = Path(path).absolute()
-    newest = newest_checkpoint(path.parent) if (path.parent.name, path.name) == (CHECKPOINTS, BEST) else None
+    newest = newest_checkpoint(path.parent) if path.name == BEST else None
     # The newest one has the metric by which `best` was last moved.
     judged_by = newest and storage.SavedCheckpoint(newest).plain_state("judged_by", list[str])
     return "ema" if judged_by and is_averaged(judged_by[0]) else "model"
 
 
-def describe_misfits(path: Path, model: nn.Module) -> str:
-    """Return how the weights of a checkpoint differ from a model's in name, shape or kind; "" if they fit."""
-    return first_few([*_misfits(storage.shapes(_files(path, "model")), model).values()])
+def check_fits(path: Path, model: nn.Module, key: str) -> None:
+    """Check that the weights of a checkpoint fit a model.
+
+    Raises:
+        ConfigError: they differ from the model's in name, shape or kind.
+    """
+    if misfits := _misfits(storage.shapes(_files(path, "model")), model):
+        raise _of_another_model(key, path, first_few([*misfits.values()]))
+
+
+def _of_another_model(key: str, source: Path | str, misfits: str, more: str = "") -> ConfigError:
+    message = f"the weights in {source} belong to another model: {misfits}"
+    return ConfigError(key, message, remedy=f"choose that model{more}")
 
 
 def _files(source: Path, part: str) -> list[Path]:

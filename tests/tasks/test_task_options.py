@@ -178,14 +178,12 @@ def test_a_resume_between_two_log_points_is_exact(
             "gives \\[3\\] for a sample, .* give model.num_classes=1",
         ),
         (classes, (*MLP, "task.class_weights=[1,2]"), "task", "all 3 classes"),
-        (
-            numbers,
-            (*NUMBERS, "task=supervised", "task.loss._target_=torch.nn.L1Loss", "+task.loss.reduction=none"),
-            "task.loss.reduction",
-            "none is no mean",
-        ),
+        (numbers, (*NUMBERS, "task=supervised", "task.loss._target_=torch.nn.L1Loss", "+task.loss.reduction=none"),
+         "task.loss.reduction", "none is no mean"),
+        (classes, (*MLP, "+task.loss={_target_: torch.nn.MultiMarginLoss}", "task.label_smoothing=0.1"),
+         "task.loss", "the place of the cross entropy, and with it of label_smoothing"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_is_refused_before_the_run(
     make: Any, words: tuple[str, ...], key: str, message: str, train: Train, user_module: UserModule,
     capsys: pytest.CaptureFixture[str],

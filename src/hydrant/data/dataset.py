@@ -403,10 +403,8 @@ class BatchSource:
         Raises:
             ConfigError: others are asked for.
         """
-        count = base.num_first("data", indices)
-        return InMemorySource(
-            *whole_batch([[*replace(self, num_samples=count).batches(base.ON_HOST, count)]])
-        )
+        num = base.num_first("data", indices)
+        return InMemorySource(*whole_batch([[*replace(self, num_samples=num).batches(base.ON_HOST, num)]]))
 
     def close(self) -> None:
         """Do nothing, because there are no workers."""

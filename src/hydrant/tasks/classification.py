@@ -157,6 +157,9 @@ class Classification(Task):
     ) -> None:
         super().__init__(model, metrics)
         own_loss = None if loss is None else checked_loss(loss)
+        if own_loss is not None and (label_smoothing or class_weights is not None):
+            message = "takes the place of the cross entropy, and with it of label_smoothing and class_weights"
+            raise ConfigError("task.loss", message, remedy="leave these out, or give them to the loss")
         self._is_balanced = class_weights == "balanced"
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
         weights = None if numbers is None else torch.tensor(numbers, dtype=torch.float32)
@@ -175,13 +178,11 @@ class Classification(Task):
         if not self._is_balanced:
             return
         labels: np.ndarray | None = getattr(data.train, "labels", None)
-        if labels is None:
-            message = "balanced needs a class for each training sample that is known before it is read"
+        counts = None if labels is None else np.bincount(labels[labels != self.ignore_index])
+        if counts is None or not counts.all():
+            unread = "balanced needs a class for each training sample that is known before it is read"
+            message = unread if counts is None else f"class {counts.argmin()} has no training sample"
             raise ConfigError("task.class_weights", message, remedy="give a number for each class")
-        counts = np.bincount(labels[labels != self.ignore_index] if self.ignore_index is not None else labels)
-        if empty := np.flatnonzero(counts == 0).tolist():
-            message = f"class {empty[0]} has no training sample"
-            raise ConfigError("task.class_weights", message, remedy="give numbers")
         self.class_weights = torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)
 
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:

@@ -289,9 +289,7 @@ def named_values(key: str, value: Any, class_names: Sequence[str] | None = None)
     if isinstance(value, Tensor) and value.ndim == 1 and not value.is_complex():
         has_names = class_names is not None and len(class_names) == len(value)
         names = class_names if has_names else range(len(value))
-        return {
-            f"{key}/{name}": number for name, number in zip(names or (), value.double().tolist(), strict=True)
-        }
+        return {f"{key}/{name}": one for name, one in zip(names or (), value.double().tolist(), strict=True)}
     if isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1):
         return {key: float(value)}
     result = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else shown(value)

@@ -55,7 +55,8 @@ def test_fresh_seeds_judge_the_rates_that_the_common_seeds_chose(tmp_path: Path)
     assert (
         lines[0] == "Decided: adamw is better than sgd by 0.021 in val/accuracy (3 paired seeds, p < 0.001)."
     )
-    assert lines[1] == (
+    assert "largest tried: 0.001 of optimizer=adamw. Try further" in lines[1], "two rates show no best one"
+    assert lines[2] == (
         "The best optimizer.lr of each group, chosen by val/accuracy, is shown (optimizer=adamw: 0.001; optimizer=sgd: "
         "0.1). It is judged on val/accuracy of fresh seeds, which did not choose it (seed 3, seed 4, seed 5)."
     )

@@ -79,15 +79,17 @@ def test_effects_and_interactions_are_those_of_scipy(sweep: Path) -> None:
     assert rows.keys() == tests.keys()
     for name, difference in rows.items():
         effect, p = tests[name]
-        assert (difference.mean, difference.p) == (
-            pytest.approx(effect, abs=1e-7),
-            pytest.approx(p, rel=1e-3),
-        )
+        assert difference.mean == pytest.approx(effect, abs=1e-7)
+        assert difference.p == pytest.approx(p, rel=1e-3)
         assert difference.p_holm == pytest.approx(corrected[name], rel=1e-3)
         assert difference.is_decided == (corrected[name] < 0.05)
         half = stats.t.isf(0.025 / len(tests), 4) * effect / stats.t.isf(p / 2, 4)
         ends = max(effect - half, 0.0) if difference.is_decided else effect - half, effect + half
         assert (difference.low, difference.high) == pytest.approx(ends, abs=1e-4)
+    for axis, row in enumerate(found.effects):
+        best, other = (results.take(VALUES[row.key].index(value), axis) for value in (row.best, row.other))
+        settings = map(" ".join, itertools.product(*(VALUES[key] for key in VALUES if key != row.key)))
+        assert row.leads == pytest.approx(dict(zip(settings, (best - other).mean(axis=-1).flat, strict=True)))
     assert found.decided == ["optimizer", "scheduler"]
     assert [i.keys for i in found.interactions if i.is_decided] == [("optimizer", "scheduler")]
 
@@ -101,21 +103,22 @@ def test_the_first_sentence_and_a_line_for_each_key_are_in_every_output(
     assert sentence == (
         "Decided: averaged over precision and scheduler, adamw is better than sgd by 0.065 in val/accuracy: 0.079 with "
         "wsd and 0.05 with cosine (5 paired seeds, p < 0.001, corrected for 6 comparisons). The lead depends on "
-        "scheduler; --by optimizer,scheduler compares their settings. Decided too: scheduler. Undecided: precision."
+        "scheduler; --by optimizer,scheduler compares their settings. Decided too, on average: scheduler. Undecided: "
+        "precision."
     )
     lines = to_text(comparison, None).splitlines()
     assert lines[0] == sentence
-    effects = "adamw over sgd +0.0646 (p <0.001); fp32 over bf16 +0.001234 (p 0.238); wsd over cosine"
     assert for_paper(comparison)[1].endswith(
-        f"Effects, averaged over the other keys, corrected for 6 comparisons: {effects} +0.0149 (p <0.001)."
+        "Effects, averaged over the other keys, corrected for 6 comparisons: optimizer: adamw over sgd +0.0646 (p "
+        "<0.001); precision: fp32 over bf16 +0.001234 (p 0.238); scheduler: wsd over cosine +0.0149 (p <0.001)."
     )
     assert any(" adamw minus sgd  +0.0791 with wsd, +0.0501 with cosine " in line for line in lines)
     assert comparison.factorial is not None
     open_end = replace(comparison.factorial.effects[0], low=-0.2557, high=0.0)
     shown = factorial_section(replace(comparison.factorial, effects=[open_end]), "seeds").tables[0].rows[0]
     assert shown[4] == "-0.2557 to below 0", "p, which decides, is below 0.05"
-    rows = [line.split() for line in lines if line.endswith("decided")]
-    assert [(row[0], row[-1]) for row in rows] == [
+    rows = [(line.split()[0], {"decided", "undecided"} & {*line.split()}) for line in lines[1:] if line]
+    assert [(key, *verdict) for key, verdict in rows if verdict] == [
         ("optimizer", "decided"), ("precision", "undecided"), ("scheduler", "decided"),
         ("optimizer", "undecided"), ("optimizer", "decided"), ("precision", "undecided"),
     ]  # fmt: skip

@@ -147,9 +147,7 @@ def details(runs: Sequence[Run]) -> dict[str, Any]:
     keys = sorted({key for config in configs for key in config})
     values = {key: [config[key] for config in configs if key in config] for key in keys}
     common = {key: Counter(texts).most_common(1)[0][0] for key, texts in values.items()}
-    differing = [
-        {k: config.get(k) for k, text in common.items() if config.get(k) != text} for config in configs
-    ]
+    differing = [{k: one.get(k) for k, text in common.items() if one.get(k) != text} for one in configs]
     return {"common": common, "runs": differing}
 
 

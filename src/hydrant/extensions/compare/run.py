@@ -330,8 +330,7 @@ def flat_with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     for key, target in config.items():
         group, _, name = key.rpartition(".")
         if name == "_target_":
-            added |= {
-                f"{group}.{name}": value for name, value in flat.key_tables().get(str(target), {}).items()
-            }
+            new = flat.key_tables().get(str(target), {})
+            added |= {f"{group}.{name}": value for name, value in new.items()}
             removed |= {f"{group}.{name}" for name in flat.key_tables()["removed"].get(str(target), ())}
     return {key: value for key, value in (added | dict(config)).items() if key not in removed}

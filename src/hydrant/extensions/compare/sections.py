@@ -73,8 +73,8 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
     effects = Table(
         "effects",
         "The best value of each key beside its others, over the settings of the other keys.",
-        ["key", "best", "other", *titles],
-        [[e.key, e.best, e.other, *_difference(e)] for e in factorial.effects],
+        ["key", "best", "other", *titles, "smallest and largest"],
+        [[e.key, e.best, e.other, *_difference(e), _range(e.leads)] for e in factorial.effects],
         3,
         best=[place for place, e in enumerate(factorial.effects) if e.key in factorial.decided],
     )
@@ -101,6 +101,11 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
             "noise."
         )
     return Section("effects", "What each key changes", sentences, [effects, changes])
+
+
+def _range(leads: Mapping[str, float]) -> str:
+    ends = sorted(leads, key=leads.__getitem__)
+    return ", ".join(f"{signed(leads[setting])} with {setting}" for setting in (ends[0], ends[-1]))
 
 
 def _difference(gap: Change) -> list[str]:
@@ -383,10 +388,8 @@ def _edge(c: Comparison) -> list[str]:
 def _counted_results(c: Comparison) -> list[str]:
     """Return a line if the runs of one seed differ in other keys, and one if results share a seed or a fold."""
     keys, lines = ", ".join(next((group.averaged_over for group in c.groups), ())), list[str]()
-    if keys and (num_cells := max(len(group.cells) for group in c.groups)) > 1:
-        each = (
-            f"Each of the {c.terms.repetitions} counts once, by its mean over {num_cells} settings of {keys}"
-        )
+    if keys and (cells := max(len(group.cells) for group in c.groups)) > 1:
+        each = f"Each of the {c.terms.repetitions} counts once, by its mean over {cells} settings of {keys}"
         lines.append(f"{each}: runs that share it may be near-copies, which are no evidence of their own.")
     num, num_results = max(((g.estimate.num, len(g.results)) for g in c.groups if g.results), default=(0, 0))
     text = f"The {c.terms.repetitions} are crossed, so {num_results} results of a group are {num} independent ones"

@@ -229,7 +229,8 @@ def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
     of_study = f"The study says: {c.study.sentence}" if c.study and c.study.metric == metric.name else ""
     if c.factorial is not None:
         effects = [
-            f"{e.best} over {e.other} {signed(e.mean)} (p {p_value(e.p_holm)})" for e in c.factorial.effects
+            f"{e.key}: {e.best} over {e.other} {signed(e.mean)} (p {p_value(e.p_holm)})"
+            for e in c.factorial.effects
         ]
         corrected = corrected_for(c.factorial.num_comparisons)
         of_study = f"Effects, averaged over the other keys{corrected}: {'; '.join(effects)}."

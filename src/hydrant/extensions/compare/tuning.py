@@ -288,7 +288,7 @@ def _ranges(groups: Sequence[Group], tuned: Sequence[str]) -> tuple[tuple[str, .
 
 LR = "optimizer.lr"
 
-MIN_RATES = 3
+MIN_RATES = 2
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ class Sensitivity:
 
 
 def find_sensitivity(cells: Cells, metric: Metric, tolerance: float | None) -> Sensitivity | None:
-    """Return the sensitivity to `optimizer.lr`; None if no optimizer has three learning rates."""
+    """Return the sensitivity to `optimizer.lr`; None if no optimizer has two learning rates."""
     if LR not in cells.keys:
         return None
     lines = {name: _by_rate(groups) for name, groups in cells.lines([LR]).items()}

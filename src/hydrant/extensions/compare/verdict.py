@@ -163,20 +163,28 @@ class _Case:
                 key=key,
                 best=leader.labels[key],
                 other=rival.labels[key],
+                leads=self._leads_with(rival, leader.averaged_over),
             )
             for rival in self.rivals
         ]
 
     def _on_average(self, interacting: Sequence[str]) -> str:
-        """Return the lead with each value of these keys, in words; "" without keys. Its runs are those that p is of."""
-        one, two, texts, metric = self.leader, self.rival, list[str](), self.terms.metric
-        seeds = {*one.counted} & {*two.counted} if self.versus.num_pairs else {*one.counted, *two.counted}
-        runs = [run for g in (one, two) for seed in g.counted if seed in seeds for run in g.counted[seed]]
+        """Return the lead with each value of these keys, in words; "" without keys."""
+        texts, options = list[str](), {*config_groups(self.leader.runs)}
         for other in interacting:
-            cells = group_runs(runs, [*one.labels, other], [*one.averaged_over, *REPETITIONS], metric)
-            leads = _leads(*(_row(cells, *label) for g in (one, two) for label in g.labels.items()))
-            texts += [_cases(leads, other, metric, {*config_groups(runs)})] * (len(leads) > 1)
+            leads = self._leads_with(self.rival, [other])
+            texts += [_cases(leads, other, self.terms.metric, options)] * (len(leads) > 1)
         return f": {'; '.join(texts)}" if texts else ""
+
+    def _leads_with(self, rival: Group, keys: Sequence[str]) -> dict[str, float]:
+        """Return the lead over a rival with each setting of these keys, by its values, of the runs that p is of."""
+        rows, is_paired = list[Mapping[str, Group]](), rival.versus is not None and rival.versus.num_pairs
+        for group, other in ((self.leader, rival), (rival, self.leader)):
+            seeds = [seed for seed in group.counted if not is_paired or seed in other.counted]
+            runs = [run for seed in seeds for run in group.counted[seed]]
+            cells = group_runs(runs, keys, [*group.averaged_over, *REPETITIONS], self.terms.metric)
+            rows.append({" ".join(cell.labels.values()): cell for cell in cells})
+        return _leads(*rows)
 
     @property
     def undecided(self) -> str:
@@ -335,11 +343,16 @@ class Change(Answer, kw_only=True):
 
 
 class Effect(Change):
-    """The best value of a key minus another one."""
+    """The best value of a key minus another one.
+
+    Attributes:
+        leads: With each setting of the other keys, by its values.
+    """
 
     key: str
     best: str
     other: str
+    leads: Mapping[str, float]
 
 
 class Interaction(Change):
@@ -482,7 +495,7 @@ def _of_all(
         sentence = f"Decided: {texts.pop(0)} ({evidence}). {ends.pop(0)}{_looks(terms)}"
         verdict = Verdict("decided", sentence, num_comparisons=verdict.num_comparisons)
     parts = [f"T{text[1:]}; {end}" for text, end in zip(texts, ends, strict=True)]
-    parts += [f"Decided too: {', '.join(clear[1:])}."] * bool(clear[1:])
+    parts += [f"Decided too, on average: {', '.join(clear[1:])}."] * bool(clear[1:])
     names = ", ".join(f"{key}{' on average' * (key in interacting)}" for key in open_ones)
     parts += [f"Undecided{' too' * (verdict.status != 'decided')}: {names}."] * bool(names)
     return replace(verdict, sentence=" ".join([verdict.sentence, *parts]))

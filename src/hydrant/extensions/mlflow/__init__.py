@@ -220,9 +220,7 @@ def _log_config(client: MlflowClient, run_id: str, config: Mapping[str, Any]) ->
     """Log the config as parameters. Those that an earlier start has logged stay, because MLflow cannot change one."""
     from mlflow.entities import Param
 
-    texts = {
-        _allowed(key): value if isinstance(value, str) else shown(value) for key, value in config.items()
-    }
+    texts = {_allowed(key): one if isinstance(one, str) else shown(one) for key, one in config.items()}
     known = client.get_run(run_id).data.params
     params = [Param(name, text[:_MAX_VALUE]) for name, text in texts.items() if name not in known]
     for first in range(0, len(params), _PARAMS_IN_A_CALL):

@@ -235,9 +235,7 @@ def try_lanes(plans: Sequence[Plan]) -> int:
 @torch.no_grad()
 def _flat(trainer: Trainer) -> Tensor:
     """Return all weights and buffers of a run in a line, float64."""
-    return torch.cat(
-        [as_real(tensor).reshape(-1).double() for tensor in named_tensors(trainer.task).values()]
-    )
+    return torch.cat([as_real(one).reshape(-1).double() for one in named_tensors(trainer.task).values()])
 
 
 def _module_signature(module: nn.Module, hidden: HiddenContents) -> Hashable:
@@ -315,9 +313,7 @@ def _prepare_group(configs: Configs) -> tuple[Plan | None, list[list[Path]], dic
         key = without_repetitions(config)
         try:
             if key not in known:
-                plan = (
-                    build.prepare(config, is_preview=True) if first is None else prepare_like(config, first)
-                )
+                plan = prepare_like(config, first) if first else build.prepare(config, is_preview=True)
                 check_plan(plan)  # each: also the schedules of a later one may count seconds
                 schedules = (s for fields in plan.schedules.values() for s in fields.values())
                 if first is not None and any(isinstance(schedule, Plateau) for schedule in schedules):

@@ -23,7 +23,7 @@ from hydrant.errors import ConfigError, NonFiniteError, near_folders
     ],
 )
 def test_a_folder_that_may_be_meant_is_named(word: str, hint: str, tmp_path: Path) -> None:
-    for name in ("seed-0_model-mlp", "seed-1_model-cnn"):
+    for name in (".commands", "seed-0_model-mlp", "seed-1_model-cnn"):
         (tmp_path / name).mkdir()
     (tmp_path / "other.csv").touch()
     assert near_folders(tmp_path / word) == hint.format(tmp_path)

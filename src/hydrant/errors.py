@@ -456,9 +456,9 @@ def no_file(key: str, path: Path) -> ConfigError:
 
 
 def _names_beside(path: Path, is_meant: Callable[[Path], bool]) -> list[str]:
-    """Return names beside a path, in order; none if its folder cannot be read."""
+    """Return the names beside a path that are not hidden, in order; none if its folder cannot be read."""
     try:
-        return sorted(p.name for p in islice(path.parent.iterdir(), _MAX_BESIDE) if is_meant(p))
+        return sorted(p.name for p in islice(path.parent.glob("[!.]*"), _MAX_BESIDE) if is_meant(p))
     except OSError:
         return []
 

@@ -122,16 +122,11 @@ def test_several_requests_let_it_save(work: Work, run: Path) -> None:
     assert ended == [True, True, True]
 
 
-def test_now_does_not_wait_for_saving(work: Work, run: Path) -> None:
-    process = work("run", run, seconds=60)
-    assert ask_to_stop(run, process.pid, now=False, seconds=0.5) is False
-    assert ask_to_stop(run, process.pid, now=True, seconds=20) is True
-    assert process.next_word() == "at once"
-
-
-def test_a_first_request_can_be_for_now(work: Work, run: Path) -> None:
+@pytest.mark.parametrize("is_first", [False, True])
+def test_now_does_not_wait_for_saving(is_first: bool, work: Work, run: Path) -> None:
     """Two signals at once would come in the order of their numbers, and the run would save."""
     process = work("run", run, seconds=60)
+    assert is_first or ask_to_stop(run, process.pid, now=False, seconds=0.5) is False
     assert ask_to_stop(run, process.pid, now=True, seconds=20) is True
     assert process.next_word() == "at once"
 
@@ -156,9 +151,7 @@ def test_both_commands_that_work_at_a_sweep_are_stopped(
     folder = tmp_path / "sweep"
     make_run(folder / "seed-0", "running")
     first, second = work("sweep", folder, seconds=1), work("sweep", folder)
-    request = threading.Thread(target=lambda: ask_to_stop(folder, first.pid, now=False, seconds=0.1))
-    request.start()
-    request.join()
+    assert ask_to_stop(folder, first.pid, now=False, seconds=0.1) is False
     stopped = stop(capsys, folder)
     assert (stopped["outcome"], sorted(stopped["pids"])) == ("stopped", sorted([first.pid, second.pid]))
     assert [process.next_word() for process in (first, second)] == ["saved"] * 2
@@ -169,6 +162,7 @@ def test_a_backup_that_locks_a_sweep_is_not_stopped(
     work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     process = work("sweep", tmp_path / "sweep")
+    assert "stop its sweep: hydrant stop " in stop(capsys, tmp_path / "sweep" / "seed-0", status=1)["message"]
     wait = ["flock", "--shared", str(tmp_path / "sweep"), "sh", "-c", "echo; exec sleep 60"]
     with subprocess.Popen(wait, stdout=subprocess.PIPE, process_group=0) as backup:
         assert backup.stdout is not None
@@ -204,12 +198,18 @@ def test_a_sweep_whose_process_cannot_be_found_is_not_called_idle(
     assert process.is_alive()
 
 
+@pytest.mark.parametrize("queued", [[], ["what waits"]])
 def test_the_runs_that_a_killed_sweep_left_are_stopped(
-    work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [make_run(tmp_path / "sweep" / f"seed-{n}", "running") for n in range(2)]
-    processes = [work("run", folder) for folder in runs]
-    assert sorted(stop(capsys, tmp_path / "sweep")["pids"]) == sorted(p.pid for p in processes)
+    queued: list[str], work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Also if its queue, besides cancelling what waits, has sent SIGTERM to one of them, as SLURM does."""
+    processes = [work("run", make_run(tmp_path / "sweep" / f"seed-{n}", "running"), 1) for n in range(2)]
+    os.kill(processes[0].pid, signal.SIGTERM if queued else 0)
+    time.sleep(0.3)
+    monkeypatch.setattr("hydrant.extensions.stop.command.cancel", lambda _: queued)
+    stopped = stop(capsys, tmp_path / "sweep")
+    assert (sorted(stopped["pids"]), stopped["queued"]) == (sorted(p.pid for p in processes), queued)
     assert [process.next_word() for process in processes] == ["saved"] * 2
 
 

@@ -12,7 +12,7 @@ import shlex
 import signal
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -25,7 +25,7 @@ from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_fold
 from hydrant.runs.lock import is_in_use, leasing_process, locking_process, locks
 from hydrant.safety.targets import exporting_packages, lies_under
 from hydrant.sweeps.executors.base import CannotStop, Executor
-from hydrant.sweeps.plan import COMMANDS, at_work, usable_plan
+from hydrant.sweeps.plan import COMMANDS, at_work, sweep_progress, usable_plan
 from hydrant.terminal.console import notice, relative, tell
 
 _WAIT_SECONDS = 60.0
@@ -68,8 +68,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _folder(word: str) -> Path:
-    folder = named_folder(word)
-    has_runs = is_run_folder(folder) or usable_plan(folder)[0].jobs or runs_of_sweep(folder)
+    folder = Path(os.path.abspath(word))  # noqa: PTH100
+    has_runs = _state(folder) or usable_plan(named_folder(word))[0].jobs or runs_of_sweep(folder)
     if not (has_runs or _commands(folder)):
         raise ConfigError("FOLDER", f"no runs in {word}", remedy="give the folder of a sweep or of a run")
     return folder
@@ -94,25 +94,27 @@ def _stop(folder: Path, *, now: bool) -> Stopped:
     if (pid := locking_process(folder)) is not None:
         _check_alone(folder, pid)
         working[pid] = folder
-    if (stopped := _stop_all(folder, working, now=now)) is not None:
+    if (stopped := _stop_all(folder, working, [], now=now)) is not None:
         return stopped
-    if jobs := cancel(folder):
-        return Stopped(relative(folder), "cancelled", [], jobs, _state(folder))
+    queued = cancel(folder)
     known = [folder / job.run for job in plan.jobs] + [run.path for run in runs_of_sweep(folder)]
     inside = folder.resolve()  # the plan or a link of a stranger may name a run elsewhere
     runs = sorted({run for path in known if (run := Path(os.path.realpath(path))).is_relative_to(inside)})
     left = {pid: run for run in runs if (pid := locking_process(run)) is not None}
-    if (stopped := _stop_all(folder, left, now=now)) is not None:
+    if (stopped := _stop_all(folder, left, queued, now=now)) is not None:
         return stopped
     elsewhere = [run for run in (folder, *runs) if RunFolder(run).state == RunStatus.RUNNING_ELSEWHERE]
     if elsewhere:
         host = RunFolder(elsewhere[0]).summary.get("host") or "another machine"
-        command = f"hydrant stop {shlex.quote(str(folder))}"
-        raise CannotStop(f"{relative(folder)} runs on {host}; call there: {command}")
-    if is_in_use(folder):
-        where = "stop it where it was started, such as in another container"
-        raise CannotStop(f"{relative(folder)}: a process that cannot be found here works at it; {where}")
-    return Stopped(relative(folder), "idle", state=_state(folder))
+        reason = f"it runs on {host}; call there: hydrant stop {shlex.quote(str(folder))}"
+    elif is_in_use(folder):
+        reason = "a process that cannot be found here works at it; stop it where it was started"
+    elif (state := _state(folder)) == RunStatus.QUEUED:
+        sweep = shlex.quote(relative(folder.parent))
+        reason = f"its launcher cannot cancel it alone; stop its sweep: hydrant stop {sweep}"
+    else:
+        return Stopped(relative(folder), "idle", state=state)
+    raise CannotStop(f"{relative(folder)}: {reason}")
 
 
 def _check_alone(folder: Path, pid: int) -> None:
@@ -124,48 +126,49 @@ def _check_alone(folder: Path, pid: int) -> None:
         raise ConfigError("FOLDER", message, remedy=f"stop them together: hydrant stop {sweep}")
 
 
-def _stop_all(folder: Path, working: Mapping[int, Path], *, now: bool) -> Stopped | None:
-    """Ask all processes at once, each with the folder that it locks; return None if none of them works any more."""
-    with ThreadPoolExecutor(len(working) or 1) as threads:
-        ended = list(threads.map(partial(_ask, now=now), working.values(), working))
-    pids = [pid for pid, has_ended in zip(working, ended, strict=True) if has_ended is not None]
-    outcome = "stopping" if False in ended else "stopped"
-    return Stopped(relative(folder), outcome, pids, state=_state(folder)) if pids else None
+def _stop_all(folder: Path, working: Mapping[int, Path], queued: list[str], *, now: bool) -> Stopped | None:
+    """Ask all processes at once, each with the folder that it locks; return None if none works, and none is `queued`.
 
-
-def _ask(folder: Path, pid: int, *, now: bool) -> bool | None:
-    """Ask the process that has locked a folder to stop, and wait for it; return what `ask_to_stop` does."""
+    A queue that has cancelled something may have sent SIGTERM, which a run would take for "at once" if it comes again.
+    """
+    signum = signal.SIGUSR1 if queued else signal.SIGTERM
+    ask = partial(ask_to_stop, now=now, seconds=_WAIT_SECONDS, signum=signum)
     try:
-        return ask_to_stop(folder, pid, now=now, seconds=_WAIT_SECONDS)
+        with ThreadPoolExecutor(len(working) or 1) as threads:
+            ended = list(threads.map(ask, working.values(), working))
     except OSError as error:
-        message = f"{relative(folder)} cannot be written ({error.strerror}), so nothing was sent"
-        raise CannotStop(message) from error
+        raise CannotStop(f"{relative(folder)} cannot be written ({error.strerror})") from error
+    pids = [pid for pid, has_ended in zip(working, ended, strict=True) if has_ended is not None]
+    outcome = "stopping" if False in ended else "stopped" if pids else "cancelled"
+    return Stopped(relative(folder), outcome, pids, queued, _state(folder)) if pids or queued else None
 
 
 def _state(folder: Path) -> str:
-    """Return the state of a run; "" for a sweep."""
-    return RunFolder(folder).state if is_run_folder(folder) else ""
+    """Return the state of a run, also of one that its sweep has planned; "" for a sweep."""
+    if is_run_folder(folder):
+        return RunFolder(folder).state
+    return next((run.state for run in sweep_progress(folder.parent) if run.run == folder.name), "")
 
 
 def _text(entry: Stopped) -> str:
     """Return what became of a folder, in words."""
     state, processes = f" ({entry.state})" if entry.state else "", ", ".join(map(str, entry.pids))
+    cancelled = f"cancelled {', '.join(entry.queued)}; " if entry.queued else ""
     match entry.outcome:
         case "idle":
             return f"{entry.folder}: nothing is at work there{state}"
-        case "cancelled":
-            return f"{entry.folder}: cancelled {', '.join(entry.queued)}; the same command continues"
         case "stopping":
-            return f"{entry.folder}: process {processes} was asked to stop and still saves{state}"
+            return f"{entry.folder}: {cancelled}process {processes} was asked to stop and still saves{state}"
         case _:
-            return f"{entry.folder}: stopped{state}; the same command continues"
+            stopped = f"stopped{state}; " if entry.pids else ""
+            return f"{entry.folder}: {cancelled}{stopped}the same command continues"
 
 
 ASKED = ".stop"
 _BETWEEN_SECONDS = 0.5  # in which a process takes the first signal
 
 
-def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | None:
+def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float, signum: int = 15) -> bool | None:
     """Ask a process that has locked a folder to save and end, and wait; return whether it has ended.
 
     Returns None if that process does not lock the folder, any more or at all: nothing is sent.
@@ -173,6 +176,7 @@ def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | 
     Args:
         now: it ends at once, without saving.
         seconds: how long to wait.
+        signum: lets it save; by default SIGTERM.
 
     Raises:
         CannotStop: this machine or the user may not signal the process.
@@ -188,7 +192,7 @@ def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | 
             is_first = True
         try:
             if is_first:
-                signal.pidfd_send_signal(handle, signal.SIGTERM)
+                signal.pidfd_send_signal(handle, signum)
             # Of signals that are pending together the lower number comes first, and only a later SIGINT is urgent.
             if now and not (is_first and _has_ended(handle, _BETWEEN_SECONDS)):
                 signal.pidfd_send_signal(handle, signal.SIGINT)
@@ -213,15 +217,11 @@ def _handle(pid: int) -> Generator[int | None]:
     """Yield a handle of a process, which stays that of this process; None if there is no such process."""
     if not hasattr(os, "pidfd_open"):
         raise CannotStop(f"this system has no handles of processes; stop it by kill -TERM {pid}")
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        yield None
-        return
-    try:
+    with ExitStack() as stack:
+        handle = None
+        with suppress(ProcessLookupError):
+            stack.callback(os.close, handle := os.pidfd_open(pid))
         yield handle
-    finally:
-        os.close(handle)
 
 
 def _started(pid: int) -> str:
@@ -239,7 +239,7 @@ def cancel(folder: Path) -> list[str]:
     Raises:
         CannotStop: a queue refuses it.
     """
-    sweep, cancelled = folder.parent if is_run_folder(folder) else folder, list[str]()
+    sweep, cancelled = folder.parent if _state(folder) else folder, list[str]()
     for path in usable_plan(sweep)[0].queues:
         if lies_under(path, exporting_packages()):
             cancelled += class_of(path, "hydra.launcher", "launcher", Executor).cancel(folder)

@@ -26,7 +26,7 @@ import torch
 from example_projects import use_example
 from quick_runs import PICTURES, draw_pixels
 from repository import ROOT
-from shared_configs import FOLDER, QuickComposer, SharingComposer
+from shared_configs import FOLDER, OPTIONS, ConfigLoaderImpl, QuickComposer, SharingComposer, options_once
 from spawned import serve_forks
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
@@ -228,6 +228,7 @@ def _configs_are_shared(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         of_composing = _OF_COMPOSING.search(request.path.as_posix())
         patch.setattr(compose, "Composer", QuickComposer if of_composing else SharingComposer)
+        patch.setattr(ConfigLoaderImpl, "get_group_options", OPTIONS if of_composing else options_once)
         yield
 
 

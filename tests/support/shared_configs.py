@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pickle
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
@@ -17,6 +18,7 @@ from hydra import version
 from hydra._internal import config_repository, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.object_type import ObjectType
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -149,12 +151,19 @@ class QuickComposer(Composer):
 class SharingComposer(QuickComposer):
     """Composes a config as a job of one sweep with the others that are of the same files, which no test changes."""
 
-    def compose(self, overrides: Iterable[str], mode: RunMode = RunMode.RUN, **options: bool) -> DictConfig:
+    def load(self, overrides: Iterable[str], mode: RunMode) -> DictConfig:
         words = list(overrides)
-        path = frozenset(element.path for element in self.loader.get_search_path().get_path())
-        is_kept = all(folder.startswith(_EXAMPLES) for folder in path - _HYDRANTS)
+        path, key = _lasting_path(self.loader), (f"{mode}", self.name, *words)
+        if path is None or re.search("experiment|searchpath", f"{words}"):
+            return super().load(words, mode)
+        if key not in (files := _files_of(path)):
+            files[key] = pickle.dumps(super().load(words, mode))
+        return _moved_here(pickle.loads(files[key]))
+
+    def compose(self, overrides: Iterable[str], mode: RunMode = RunMode.RUN, **options: bool) -> DictConfig:
+        words, path = list(overrides), _lasting_path(self.loader)
         is_run = mode == RunMode.RUN and self.name == ENTRY
-        if is_run and is_kept and not any("hydra" in word for word in words):
+        if is_run and path is not None and not any("hydra" in word for word in words):
             try:
                 return self._compose_shared(words, path)
             except Exception:  # what is wrong is said below
@@ -164,10 +173,37 @@ class SharingComposer(QuickComposer):
     def _compose_shared(self, words: list[str], path: frozenset[str]) -> DictConfig:
         if path not in _jobs:
             _jobs[path] = JobComposer(self, super().compose([]))
-            _jobs[path]._shared = _Files(Path(os.environ[FOLDER]), path)
+            _jobs[path]._shared = _files_of(path)
         _jobs[path]._composer = self
-        config = _jobs[path].compose(words)
-        config.hydra.runtime.cwd = str(Path.cwd())
+        config = _moved_here(_jobs[path].compose(words))
         if config.allow_targets:
             check_hydra_node(config, self.words)  # by the words of this command
         return config
+
+
+def _lasting_path(loader: ConfigLoader) -> frozenset[str] | None:
+    """Return where Hydra searches; None if tests change a folder of it."""
+    path = frozenset(element.path for element in loader.get_search_path().get_path())
+    return path if all(folder.startswith(_EXAMPLES) for folder in path - _HYDRANTS) else None
+
+
+_files_of = cache(lambda path: _Files(Path(os.environ[FOLDER]), path))
+
+
+def _moved_here(config: DictConfig) -> DictConfig:
+    config.hydra.runtime.cwd = str(Path.cwd())
+    return config
+
+
+_options = dict[str, list[str]]()
+
+
+def options_once(loader: ConfigLoaderImpl, *words: Any, **named: Any) -> list[str]:
+    """List the options of a group once for all tests: for each answer, Hydra reads the primary config."""
+    path, key = _lasting_path(loader), f"{loader.get_search_path()} {words} {named}"
+    if key not in _options or path is None:
+        _options[key] = OPTIONS(loader, *words, **named)
+    return _options[key]
+
+
+OPTIONS = ConfigLoaderImpl.get_group_options

@@ -250,9 +250,8 @@ def test_the_first_sentence_names_no_best_value_that_depends_on_another_key(
     found, verdict = factorial_of(results, ("optimizer", "scheduler"), mode)
     assert verdict.sentence.startswith(start)
     [one] = found.interactions
-    assert f"{one.lead_of[0]} over" in start or verdict.winner or leads == (0.0, 0.0), (
-        "one direction for both"
-    )
+    is_named = f"{one.lead_of[0]} over" in start
+    assert is_named or verdict.winner or leads == (0.0, 0.0), "one direction for both"
     undecided = {effect.key for effect in found.effects if not effect.is_decided}
     assert all(key in verdict.sentence.partition("Undecided")[2] for key in undecided)
     assert (verdict.winner is not None) == (leads == (0.3, 0.2))

@@ -140,9 +140,8 @@ def test_each_contender_is_tuned_by_as_many_runs_then_tested_with_fresh_seeds(do
     assert Counter(trial["contender"] for trial in tuning["trials"]) == {"adamw": 9, "sgd": 9}
     adamw, sgd = found["contenders"]
     assert adamw["best"]["optimizer.lr"] == "0.01"
-    assert (adamw["extended"], sgd["extended"]) == (["optimizer.lr"], []), (
-        "the first values of adamw end at 0.01"
-    )
+    extended = adamw["extended"], sgd["extended"]
+    assert extended == (["optimizer.lr"], []), "the first values of adamw end at 0.01"
     assert sgd["best"]["optimizer.lr"] == "0.316"
     seeds = Counter(int(job.config["seed"]) for job in done.runs.jobs)
     assert seeds == {5: 18, 6: 2, 7: 2, 8: 2, 9: 2}, "one seed tunes, the others test"
@@ -354,9 +353,8 @@ def test_a_failed_run_that_no_budget_tries_again_takes_no_verdict_back(done: Don
     done.copy()
     first = next(trial for trial in done.record["tuning"]["trials"] if trial["contender"] == "sgd")
     failed = FOLDER / first["run"] / "summary.json"
-    failed.write_text(
-        json.dumps({"status": "failed", "num_updates": 8, "error": {"type": "OSError", "message": ""}})
-    )
+    error = {"type": "OSError", "message": ""}
+    failed.write_text(json.dumps({"status": "failed", "num_updates": 8, "error": error}))
     runs = WrittenRuns(accuracy)
     assert study(runs, *TUNED, "--budget", "10updates")[0] == 0
     assert runs.jobs == []
@@ -729,16 +727,7 @@ def num_starts(root: Path) -> int:
 @pytest.mark.slow
 def test_a_real_study_killed_at_30_moments_ends_with_the_same_answer(tmp_path: Path) -> None:
     """With real runs: SIGKILL or SIGINT at random moments, the same command each time, and compare reads the runs."""
-    words = [
-        "study",
-        "optimizer=adamw,sgd,lion",
-        "--tune",
-        "optimizer.lr",
-        "--budget",
-        "40runs",
-        "name=best",
-        *SHORT,
-    ]
+    words = f"study optimizer=adamw,sgd,lion --tune optimizer.lr --budget 40runs name=best {' '.join(SHORT)}".split()
     code = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # background jobs ignore SIGINT
     line = [sys.executable, "-c", f"import signal; {code}; from hydrant.cli import run; run()", *words]
     (whole := tmp_path / "whole").mkdir()

@@ -23,17 +23,12 @@ def sentence(results: Results, by: Rule) -> str:
 @pytest.mark.parametrize(("mode", "winner", "loser"), [("max", "adamw", "sgd"), ("min", "sgd", "adamw")])
 def test_the_better_one_wins(mode: str, winner: str, loser: str) -> None:
     standing = judge(CLEAR, rule(mode))
-    assert (standing.active, standing.beaten, standing.ended_by) == (
-        [winner],
-        {loser: (winner, 4)},
-        "decision",
-    )
+    found = standing.active, standing.beaten, standing.ended_by
+    assert found == ([winner], {loser: (winner, 4)}, "decision")
     verdict = find_verdict(standing, CLEAR, rule(mode), {}, None)
     assert (verdict.status, verdict.winner, verdict.rival) == ("decided", winner, loser)
-    start = (
-        f"Decided: {winner} is better than {loser} by 0.098 in val/accuracy (4 fresh seeds, 95 % interval "
-    )
-    assert verdict.sentence.startswith(start)
+    start = f"Decided: {winner} is better than {loser} by 0.098 in val/accuracy "
+    assert verdict.sentence.startswith(f"{start}(4 fresh seeds, 95 % interval ")
     assert verdict.lead is not None
     assert (verdict.lead.mean > 0) == (mode == "max")
 
@@ -53,10 +48,8 @@ def test_the_interval_is_that_of_the_lead_also_where_less_is_better(mode: str) -
     wide = start.replace("the 95 %", "the 97.5 %")
     assert f"{wide} is -0." in wider
     clear = {name: [sign * value for value in values if value is not None] for name, values in CLEAR.items()}
-    assert (
-        "Decided: adamw is better than sgd by 0.098 in val/accuracy (4 fresh seeds, 95 % interval 0.0"
-        in sentence(clear, rule(mode))
-    )
+    lead = "Decided: adamw is better than sgd by 0.098 in val/accuracy (4 fresh seeds, 95 % interval 0.0"
+    assert lead in sentence(clear, rule(mode))
 
 
 def test_later_seeds_take_nothing_back() -> None:
@@ -79,9 +72,8 @@ def test_no_difference_ends_a_study() -> None:
     gaps = (0.001, -0.001, 0.002, -0.002, 0.0, 0.001, -0.001, 0.001)
     results = {"a": [0.9 + gap for gap in gaps], "b": [0.9] * 8}
     assert judge(results, rule()).ended_by is None
-    verdict = find_verdict(
-        judge(results, rule(min_difference=0.02)), results, rule(min_difference=0.02), {}, None
-    )
+    by = rule(min_difference=0.02)
+    verdict = find_verdict(judge(results, by), results, by, {}, None)
     assert (verdict.status, verdict.winner) == ("no_difference", None)
     assert verdict.sentence.startswith("No difference: a and b differ by less than 0.02 in val/accuracy (")
 
@@ -170,10 +162,8 @@ def test_no_difference_is_not_said_beside_a_contender_that_nothing_compared() ->
     by = rule(num=3, min_difference=0.02)
     verdict = find_verdict(judge(results, by), results, by, {}, None)
     assert verdict.status == "undecided"
-    assert (
-        "Undecided: a and b differ by less than 0.02 in val/accuracy (5 fresh seeds), but c failed"
-        in verdict.sentence
-    )
+    said = "Undecided: a and b differ by less than 0.02 in val/accuracy (5 fresh seeds), but c failed"
+    assert said in verdict.sentence
 
 
 def test_a_decision_without_a_contender_that_never_trained_says_so() -> None:

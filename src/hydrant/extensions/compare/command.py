@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import asdict
-from scipy import stats
+from scipy import special
 
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.metric_keys import mode_by_name
@@ -341,7 +341,7 @@ def _mean_curve(
         units = table if weights is None else weights @ table
         num = np.isfinite(units).sum(axis=0)  # (seeds, updates) -> (updates,)
         mean, std = np.nanmean(table, axis=0), np.nanstd(units, axis=0, ddof=1)
-        half = stats.t.ppf((1 + statistics.CONFIDENCE) / 2, num - 1) * std / np.sqrt(num)
+        half = special.stdtrit(num - 1, (1 + statistics.CONFIDENCE) / 2) * std / np.sqrt(num)
         seconds = _mean_where(np.isfinite(table), clocks)
     batches = [run.samples_per_update for run in runs if run.samples_per_update is not None]
     indices = thinning_indices(mean, limit)
@@ -397,6 +397,6 @@ def _plain(values: FloatArray) -> list[Any]:
         ranges = [float(np.ptp(part)) for part in (values[later & finite], values[finite]) if part.size]
         spread = next((one for one in ranges if one > 0), 0.0)
         ratio = np.abs(values[finite]).max(initial=0.0) / np.float64(spread or math.nan)
-        digits = np.nan_to_num(4 + np.ceil(np.log10(ratio)), nan=_MAX_DIGITS)
-    rounded = [float(f"{value:.{int(np.clip(digits, _DIGITS, _MAX_DIGITS))}g}") for value in values.tolist()]
+        digits = np.nan_to_num(4 + np.ceil(np.log10(ratio)), nan=_MAX_DIGITS).clip(_DIGITS, _MAX_DIGITS)
+    rounded = [float(f"{value:.{digits:.0f}g}") for value in values.tolist()]
     return [value if math.isfinite(value) else None for value in rounded]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from hydrant.config.groups import REPETITIONS
 from hydrant.config.metric_keys import Target
@@ -451,7 +451,7 @@ def _target_sentences(verdict: TargetVerdict, question: Question, groups: Sequen
 
 def _evidence(test: statistics.TargetTest, words: str, question: Question) -> str:
     if question.critical is not None and question.sigma is not None:
-        level = float(stats.norm.sf(question.critical / question.sigma))
+        level = float(special.ndtr(-question.critical / question.sigma))
         sign = ">=" if (test.statistic or 0.0) >= question.critical else "<"
         return (
             f"margin * sqrt(n) = {number(test.statistic)} {sign} {question.critical:g}, n = {test.num}; "

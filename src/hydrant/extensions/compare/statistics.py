@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 from hydrant.terminal.text import format_metric
 
@@ -243,9 +243,9 @@ def beats_target(
     statistic = margin * math.sqrt(num)
     p = float(special.stdtr(num - 1, -statistic / std)) if std else None
     if sigma is not None:
-        half = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * sigma / math.sqrt(num)
+        half = float(special.ndtri((1 + CONFIDENCE) / 2)) * sigma / math.sqrt(num)
         low, high = max(mean - half, bounds[0]), min(mean + half, bounds[1])
-        p = float(stats.norm.sf(statistic / sigma))
+        p = float(special.ndtr(-statistic / sigma))
     return TargetTest(num, mean, low, high, margin, statistic, p)
 
 
@@ -360,7 +360,7 @@ def paired_spread(table: Sequence[Sequence[float]]) -> Spread:
 def _of_squares(num: int, degrees: int, squares: float) -> Spread:
     """Return the spread of values with this sum of squared distances from their means."""
     tail = (1 - CONFIDENCE) / 2
-    low, high = (float((squares / stats.chi2.ppf(q, degrees)) ** 0.5) for q in (1 - tail, tail))
+    low, high = (float((squares / special.chdtri(degrees, q)) ** 0.5) for q in (tail, 1 - tail))
     return Spread(num, degrees, (squares / degrees) ** 0.5, low, high)
 
 
@@ -369,7 +369,10 @@ def bartlett(samples: Sequence[Sequence[float]]) -> float | None:
     counted = [sample for sample in samples if len(sample) > 1]
     if len(counted) < 2 or any(are_equal(sample, sample) for sample in counted):
         return None
-    return float(stats.bartlett(*counted).pvalue)
+    degrees, variances = np.array([(len(sample) - 1, np.var(sample, ddof=1)) for sample in counted]).T
+    num, total = len(counted) - 1, degrees.sum()
+    gap = total * np.log(degrees @ variances / total) - degrees @ np.log(variances)  # rounded, maybe below 0
+    return float(special.chdtrc(num, max(gap, 0.0) / (1 + ((1 / degrees).sum() - 1 / total) / (3 * num))))
 
 
 POWER = 0.8
@@ -393,7 +396,7 @@ def power(difference: float, std: float, num_seeds: int, num_comparisons: int = 
     degrees = num_seeds - 1
     shift = abs(difference) / std * math.sqrt(num_seeds)
     critical = -float(special.stdtrit(degrees, SIGNIFICANCE / num_comparisons / 2))
-    of_signs = stats.nct.sf(critical, degrees, [shift, -shift])
+    of_signs = special.nctdtr(degrees, [-shift, shift], -critical)
     # scipy has no value in the far tail, where the other sign is impossible or this one certain.
     return float(np.where(np.isnan(of_signs), [1.0, 0.0], of_signs).sum())
 

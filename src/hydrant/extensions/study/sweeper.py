@@ -115,7 +115,7 @@ class StudySweeper(GridSweeper):
         trials = Trials(
             self.folder,
             protocol.budget,
-            self._num_at_once,
+            (self.executor.num_jobs or 1) * (self.executor.max_jobs or 1),
             self._compose_or_none,
             self._train,
             report.used_before(self.folder, earlier),
@@ -168,10 +168,6 @@ class StudySweeper(GridSweeper):
         if faults:
             say(f"{' '.join(words)}: {faults[0][0]}")
         return jobs[0] if jobs else None
-
-    @property
-    def _num_at_once(self) -> int:
-        return (self.executor.num_jobs or 1) * (self.executor.max_jobs or 1)
 
     def _protocol(self) -> tuple[Protocol, list[SweepJob]]:
         """Return what the study does, and its first jobs.

@@ -24,7 +24,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
@@ -234,7 +234,8 @@ def judge(results: Results, rule: Rule) -> Standing:
         for name in [name for name in active if results[name][num - 1] is None]:
             failed[name] = num
             active.remove(name)
-        current = [_compare(pair, results, num, rule) for pair in itertools.combinations(active, 2)]
+        pairs = itertools.combinations(active, 2)
+        current = [_compare(p, tuple(zip(*(results[n][:num] for n in p), strict=True)), rule) for p in pairs]
         known |= {pair.names: pair for pair in current}
         for pair in current:
             if pair.is_clear:
@@ -246,9 +247,9 @@ def judge(results: Results, rule: Rule) -> Standing:
     return replace(standing, ended_by="failures") if ended and _not_settled(standing) else standing
 
 
-def _compare(names: tuple[str, str], results: Results, num: int, rule: Rule) -> Comparison:
-    first, second = (results[name][:num] for name in names)
-    values = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
+@lru_cache(1 << 12)  # each seed that is read asks for those before it
+def _compare(names: tuple[str, str], seen: Sequence[tuple[float | None, ...]], rule: Rule) -> Comparison:
+    values = [(a, b) for a, b in seen if a is not None and b is not None]
     gaps, sizes = [a - b for a, b in values], [max(abs(a), abs(b)) for a, b in values]
     return Comparison(names, estimate(gaps, rule.pair_alpha, sizes), spread(gaps))
 
@@ -277,9 +278,8 @@ def _not_settled(standing: Standing) -> list[str]:
 
 def question(contenders: Sequence[str], rule: Rule) -> str:
     """Return what a study of these contenders asks."""
-    *names, last = contenders
-    better = "highest" if rule.mode == "max" else "lowest"
-    return f"Which of {', '.join(names)} and {last} has the {better} {rule.metric}?"
+    names, better = ", ".join(contenders[:-1]), "highest" if rule.mode == "max" else "lowest"
+    return f"Which of {names} and {contenders[-1]} has the {better} {rule.metric}?"
 
 
 def why_it_ended(reason: Reason | None, seeds: int, budget: str) -> tuple[Reason, str] | None:

@@ -31,8 +31,7 @@ def test_evaluate_prints_the_metrics_of_the_run(trained: Path, capsys: pytest.Ca
     assert metrics["val/accuracy"] == pytest.approx(rows[12]["val/accuracy"])
     assert metrics["val/loss"] == pytest.approx(rows[12]["val/loss"], rel=1e-5)
     assert cli.main(["evaluate", str(trained), "data.val_ratio=0.5"]) == 0
-    printed = capsys.readouterr()
-    assert "899 samples" in printed.out
+    assert "899 samples" in capsys.readouterr().out
 
 
 def test_splits_by_name(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,14 +26,12 @@ def test_its_files_import_only_the_doors() -> None:
         for module in re.findall(r"`(hydrant[\w.]+)`", modules)
         for name in re.findall(r"`(\w+)`", names)
     }
-    trees = [ast.parse(block) for block in blocks(PAGE, "python")]
-    imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    nodes = [node for block in blocks(PAGE, "python") for node in ast.walk(ast.parse(block))]
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     used = {(str(node.module), alias.name) for node in imports for alias in node.names}
     assert {door for door in used if door[0].startswith("hydrant")} <= doors
     assert len(used & doors) == 6
-    assert not any(
-        "hydrant" in ast.unparse(n) for t in trees for n in ast.walk(t) if isinstance(n, ast.Import)
-    )
+    assert not any("hydrant" in ast.unparse(node) for node in nodes if isinstance(node, ast.Import))
 
 
 def call(command: str, *further: str) -> list[str]:
@@ -65,9 +63,13 @@ def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: py
     wait_until_gone([unit], seconds=60)
     assert json.loads(printed(*call(tally)))["statuses"] == {"preempted": 1}
     printed(*sweep_call)
-    answer = json.loads(printed(*call(tally)))
-    assert answer == {"version": 1, "command": "tally", "statuses": {"finished": 2}}
+    answer = {"version": 1, "command": "tally", "statuses": {"finished": 2}}
+    assert json.loads(printed(*call(tally))) == answer
     assert (workdir / "diary.txt").read_text() == "4000\n" * 2
-    help_page = printed(*call(tally, "--help"))
-    assert help_page.startswith(text.splitlines()[0])
+    assert printed(*call(tally, "--help")).startswith(text.splitlines()[0])
     assert "  tally  " in printed(*call("hydrant --help"))
+
+    monkeypatch.delenv("PYTHONPATH")  # a run is evaluated without the package of its optimizer
+    summary = json.loads((workdir / "multirun" / "pair" / "0" / "summary.json").read_text())
+    evaluate = "hydrant evaluate multirun/pair/0 eval_batch_size=512 --json"
+    assert json.loads(printed(*call(evaluate)))["val/accuracy"] == summary["metrics"]["val/accuracy"]

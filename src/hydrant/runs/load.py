@@ -9,9 +9,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
+from hydrant.config import flat, groups
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.flat import flatten
 from hydrant.config.instantiate import instantiate
 from hydrant.data.splits import Split, find_split
 from hydrant.errors import ConfigError, check_known
@@ -151,7 +151,10 @@ def _open(
     else:
         check_consent(saved.get("allow_targets"), overrides)
     config = OmegaConf.create(saved)
-    return checkpoint, part, _override(config, folder, overrides) if overrides else check(config)
+    if overrides:
+        _override(config, folder, overrides)
+    config.update(_no_training())
+    return checkpoint, part, check(config)
 
 
 def evaluate_saved(saved: SavedRun, split: Split) -> dict[str, float]:
@@ -169,40 +172,47 @@ def _find_weights(path: str, weights: str | None) -> tuple[Path, str]:
     Raises:
         ConfigError: there is no such checkpoint, or no such name of weights.
     """
-    if weights is None:
-        return find_checkpoint(path, ""), part_at(path)
-    check_known("--weights", "weights", weights, WEIGHTS)
-    if weights not in (BEST, LAST):
-        return find_checkpoint(path, ""), weights
-    best = RunFolder(Path(path)).checkpoints / BEST
-    if weights == BEST:
-        return find_checkpoint(best, "--weights"), part_at(best)
-    return find_checkpoint(path, "--weights"), "model"
+    if weights is not None:
+        check_known("--weights", "weights", weights, WEIGHTS)
+    place = RunFolder(Path(path)).checkpoints / BEST if weights == BEST else Path(path)
+    checkpoint = find_checkpoint(place, "--weights" if weights in (BEST, LAST) else "")
+    if weights is None or weights == BEST:
+        return checkpoint, part_at(place)
+    return checkpoint, "model" if weights == LAST else weights
 
 
-def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:
-    """Apply overrides to the saved config of a run and check it.
+def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> None:
+    """Apply overrides to the saved config of a run.
 
     The keys to change are those that the overrides name, and those that differ between the config composed with and
     without the overrides, e.g. all keys of a group whose option is replaced. All others keep their saved value.
     """
-    recorded, options, new = read_overrides(folder), read_options(folder), choices_in(overrides)
-    replaced_groups = {key for key, value in new.items() if options.get(key) not in (None, value)}
-
-    def still_applies(override: str) -> bool:
-        [key] = choices_in([override])
-        # Overrides of a replaced option no longer apply, because the new option has other keys.
-        return key not in new and key.partition(".")[0] not in replaced_groups
-
-    kept = [override for override in recorded if still_applies(override)]
+    options, new, unused = read_options(folder), choices_in(overrides), _no_training()
+    recorded = [word for word in read_overrides(folder) if _group(word) not in unused]
+    replaced = {key for key, value in new.items() if options.get(key) not in (None, value)}
+    # Overrides of a replaced option no longer apply, because the new option has other keys.
+    kept = [w for w in recorded if _group(w) not in replaced and not choices_in([w]).keys() & new.keys()]
     old, fresh = (compose(words, from_user=overrides) for words in (recorded, [*kept, *overrides]))
-    named = [key.replace("/", ".").partition("@")[0] for key in new]
     with open_dict(config):
-        for key in (*_changed_keys(old, fresh), *named):
+        for key in (*_changed_keys(old, fresh), *(k.replace("/", ".").partition("@")[0] for k in new)):
             value = OmegaConf.select(fresh, key, default=_ABSENT)
             if value is not _ABSENT:  # a group such as `experiment` is no key of the config
                 OmegaConf.update(config, key, value, merge=False, force_add=True)
-    return check(config)
+
+
+def _no_training() -> dict[str, Any]:
+    """Return other parts for those that training alone uses, because the package of one may be no longer installed."""
+    return {
+        "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1},
+        "param_groups": {"no_decay": False, "layer_decay": None, "layer_decay_min_scale": 0.0, "patterns": {}},
+        "scheduler": groups.option_fields("scheduler", "constant"),
+        "schedules": {}, "optimizers": {}, "update_order": [],
+    }  # fmt: skip
+
+
+def _group(override: str) -> str:
+    """Return the first name in the key of an override."""
+    return next(iter(choices_in([override]))).partition("@")[0].partition(".")[0]
 
 
 _ABSENT = object()
@@ -215,13 +225,10 @@ def _changed_keys(old: DictConfig, new: DictConfig) -> list[str]:
     keys = list[str]()
     for name, value in new_values.items():
         before = old_values.get(name)
-        if (
-            isinstance(before, dict)
-            and isinstance(value, dict)
-            and before.get("_target_") == value.get("_target_")
-        ):
-            flat = flatten(before)
-            keys += [f"{name}.{key}" for key, item in flatten(value).items() if flat.get(key) != item]
-        elif before != value:
-            keys.append(str(name))
+        match before, value:
+            case dict(), dict() if before.get("_target_") == value.get("_target_"):
+                values = flat.flatten(before)
+                keys += [f"{name}.{k}" for k, item in flat.flatten(value).items() if values.get(k) != item]
+            case _:
+                keys += [str(name)] * (before != value)
     return keys

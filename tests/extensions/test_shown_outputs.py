@@ -8,8 +8,6 @@ import re
 import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 from documentation import blocks
@@ -18,7 +16,7 @@ from planted import write_run, write_study_record
 from repository import ROOT
 
 from hydrant import cli
-from hydrant.extensions.study.report import Report
+from hydrant.extensions.study.report import closing_lines
 from hydrant.extensions.study.trials import read_budget
 from hydrant.extensions.study.verdict import Results, Rule, Verdict, estimate, find_verdict, judge, spread
 
@@ -48,21 +46,15 @@ def test_the_guide_to_studies_shows_the_end_of_one() -> None:
     rows = [
         {
             "name": name, "best": {"optimizer.lr": best[name]}, "std": spread(values), "num_seeds": len(values),
-            **asdict(estimate(values, alpha, values)), "state": "active",
+            **asdict(estimate(values, alpha, values)), "state": "active", "at_end": [],
             **dict(zip(("beaten_by", "beaten_after"), beaten.get(name, (None, None)), strict=True)),
         }
         for name, values in results.items()
     ]  # fmt: skip
-    protocol = {"metric": "val/accuracy", "mode": "max", "alpha": alpha}
-    content = {"protocol": protocol, "tuning": {"trials": ["some"]}, "contenders": rows}
-    study = SimpleNamespace(
-        trials=SimpleNamespace(used=lambda: used),
-        protocol=SimpleNamespace(budget=budget),
-        fresh=SimpleNamespace(verdict=lambda: verdict),
-        to_json=lambda folder, is_running: content,
-        continuing=lambda: None,
-    )
-    printed = Report.closing_lines(cast(Any, study), Path("multirun/best_optimizer"))
+    protocol = {"metric": "val/accuracy", "mode": "max", "alpha": alpha, "budget": budget.limits}
+    content = {"protocol": protocol, "tuning": {"trials": ["some"]}, "contenders": rows, "cost": used,
+               "verdict": asdict(verdict), "continue": None}  # fmt: skip
+    printed = closing_lines(content, Path("multirun/best_optimizer"))
     page = "docs/guides/study.md"
     [shown] = [text for text in blocks(page, "text") if text.startswith("Undecided: ")]
     assert without_seconds(shown.splitlines()) == without_seconds(printed[-2:])

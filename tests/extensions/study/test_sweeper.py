@@ -280,8 +280,10 @@ def test_the_answer_tells_apart_what_the_table_does(study: Study) -> None:
 
     words = ("optimizer=adamw,sgd", "--metric", "val/energy", "best.mode=max")
     status, line = study(WrittenRuns(energy, metric="val/energy"), *words, "--json")
-    means = {row["name"]: row["mean"] for row in check(line)["result"]["contenders"]}
+    found, cost = check(line)["result"], record()["cost"]
+    means = {row["name"]: row["mean"] for row in found["contenders"]}
     assert (status, sorted(means.values())) == (0, [1234569.0, 1234569.1]), means
+    assert found["cost"] == pytest.approx({key: cost[key] for key in found["cost"]}, rel=1e-5), "one clock"
 
 
 def test_a_study_that_a_signal_stops_answers_as_its_schema_says(
@@ -316,6 +318,7 @@ def test_a_budget_that_pays_for_no_decision_begins_no_test(
     assert (status, record()["cost"]["updates"], record()["tuning"]["num_rounds"]) == (0, updates, num_rounds)
     left = (budget - updates) // 8 // 2
     assert f"the budget pays for about {left} fresh seeds, and a decision needs 4, so none begins." in text
+    assert ("smallest or the largest tried: 0.01 of adamw. Try further ones." in text) == (num_rounds == 0)
     assert [row["results"] for row in record()["contenders"]] == [[], []]
     assert record()["verdict"]["ended_by"] == "budget"
     assert record()["verdict"]["sentence"].endswith("; a decision needs 4 fresh seeds of each.")

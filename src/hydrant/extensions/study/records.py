@@ -273,7 +273,7 @@ class StudyResult(Record):
 
     Attributes:
         contenders: The best mean first.
-        leads: The leader minus each other contender, of the same seeds.
+        leads: The leader minus each other contender, of the same seeds: below 0 where less is better.
         beaten: How much better than each beaten contender the one is that ruled it out.
         levels: Of the intervals: of a pair, 1 - alpha / (contenders - 1), so that all pairs of the best contender hold
             together at 1 - alpha.

@@ -2,9 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ from msgspec import to_builtins
 
 from hydrant.config.flat import flatten, unasked_differences
 from hydrant.config.metric_keys import bounds_of
-from hydrant.errors import ConfigError, shown
+from hydrant.errors import ConfigError, first_few, shown
 from hydrant.extensions.study.protocol import FIXED, Protocol, first_settings, key_of
 from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.rounds import FreshSeeds, Tuned, Tuning
-from hydrant.extensions.study.trials import CPU, RESULT, RUNS, WALL, Trials, read_study
+from hydrant.extensions.study.trials import CPU, RESULT, RUNS, UPDATES, WALL, Budget, Trials, read_study
 from hydrant.extensions.study.verdict import Standing, estimate, spread
 from hydrant.files.on_disk import replace_file, write_json
 from hydrant.installation import tell_listeners
@@ -90,7 +89,7 @@ class Report:
     def has_results(self) -> bool:
         """Whether any contender has a result."""
         tuned = [one.results.values() for one in self.tuning.contenders]
-        return any(value is not None for value in chain(*tuned, *self.fresh.results.values()))
+        return any(x is not None for values in (*tuned, *self.fresh.results.values()) for x in values)
 
     def progress(self, num_next: int) -> str:
         """Return how far the study is before a round of so many runs."""
@@ -99,30 +98,11 @@ class Report:
         so_far = f" {self.fresh.verdict().sentence}" * (self.fresh.standing().num_seeds > 0)
         return f"{used} of at most {most:g} runs have begun; the next round has {num_next}.{so_far}"
 
-    def closing_lines(self, folder: Path) -> list[str]:
-        """Return what the terminal says at the end."""
-        used, cost = self.trials.used(), self.protocol.budget.describe()
-        spent = f"{used['runs']:g} run{'s' * (used['runs'] != 1)}, {used['updates']:,g} updates, "
-        spent += f"{used['wall_seconds']:.0f} s, {used['cpu_seconds']:.0f} processor seconds"
-        budget = f" of {cost}" if cost else ""
-        content = self.to_json(folder, is_running=False)
-        table = results_table(content)
-        left = {n for n, title in enumerate(table[0]) if title in ("contender", "tuned to", "state")}
-        return [
-            "",
-            *text.align_columns(table, left),
-            "",
-            str(self.fresh.verdict().sentence),
-            f"It used {spent}{budget}. {relative(folder)}/{REPORT} is the report.",
-            *([] if (command := self.continuing()) is None else [f"To continue: {command}"]),
-        ]
-
-    def result(self, folder: Path) -> dict[str, Any]:
+    def result(self, folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer for `--json`: what a reader of study.json needs first."""
-        content = self.to_json(folder, is_running=False)
         standing, verdict = self.fresh.standing(), self.fresh.verdict()
         fields = ("name", "best", "extended", "at_end", "num_seeds", "mean", "low", "high", "state")
-        protocol, used = content["protocol"], self.trials.used()
+        protocol, cost = content["protocol"], content["cost"]
         digits = max(result_digits(content), 6)
         of_pairs = 1 - protocol["pair_alpha"]
         leads = [c.seen_from(verdict.leader) for c in standing.comparisons if verdict.leader in c.names]
@@ -138,9 +118,9 @@ class Report:
             "num_samples": content["num_samples"],
             "tuning": self.tuning.table(),
             "protocol": protocol["sentences"],
-            "cost": _short(used),
+            "cost": _short({key: cost[key] for key in (RUNS, UPDATES, WALL, CPU)}),
             "budget": protocol["budget"],
-            "left": _short({name: max(most - used[name], 0.0) for name, most in protocol["budget"].items()}),
+            "left": _short({name: max(most - cost[name], 0.0) for name, most in protocol["budget"].items()}),
             "not_tried": content["not_tried"],
             "report": f"{relative(folder)}/{REPORT}",
             "record": f"{relative(folder)}/{RESULT}",
@@ -167,18 +147,20 @@ class Report:
         return self.command(**changes, **({"seeds": seeds} if seeds > protocol.seeds else {}))
 
     def cost(self) -> dict[str, float]:
+        """Return what the study has used until now."""
         num_starts = self.num_starts + self.trials.is_counted
         return {**self.trials.used(), "num_starts": num_starts, "as_of": time.time()}
 
     def to_json(self, folder: Path, *, is_running: bool) -> dict[str, Any]:
         """Return the content of study.json."""
         standing, verdict = self.fresh.standing(), self.fresh.verdict()
+        contenders = [self._contender(tuned, standing) for tuned in self.tuning.contenders]
         return {
             "version": VERSION,
             "question": self.protocol.question,
             "is_running": is_running,
             "verdict": to_builtins(verdict),
-            "contenders": [self._contender(tuned, standing) for tuned in self.tuning.contenders],
+            "contenders": contenders,
             "comparisons": [
                 {"a": c.names[0], "b": c.names[1], "std": c.std, **to_builtins(c.estimate)}
                 for c in standing.comparisons
@@ -188,7 +170,7 @@ class Report:
             "cost": self.cost(),
             "environment": self.trials.of_first_run("environment"),
             "num_samples": self.trials.of_first_run("num_samples"),
-            "not_tried": self._not_tried(),
+            "not_tried": [*_edges(contenders), *self._not_tried()],
             "commands": self._commands(folder),
             "continue": self.continuing(),
         }
@@ -202,6 +184,8 @@ class Report:
         setting = () if best is None else best
         runs = [self.trials.state(self.fresh.words(tuned, setting, seed)) for seed in range(len(results))]
         beaten_by, at = standing.beaten.get(name, (None, None))
+        groups = {"failed": standing.failed, "active": standing.active}
+        states = (state for state, names in groups.items() if name in names)
         return {
             "name": name,
             "overrides": list(tuned.contender.words),
@@ -215,13 +199,7 @@ class Report:
             "low": mean and mean.low,
             "high": mean and mean.high,
             "std": spread(known) if len(known) > 1 else None,
-            "state": "beaten"
-            if beaten_by
-            else "failed"
-            if name in standing.failed
-            else "active"
-            if name in standing.active
-            else "without results",
+            "state": "beaten" if beaten_by else next(states, "without results"),
             "beaten_by": beaten_by,
             "beaten_after": at,
         }
@@ -232,14 +210,9 @@ class Report:
         return bounds_of(self.protocol.rule.metric, map(flatten, self._configs().values()), values)
 
     def _not_tried(self) -> list[str]:
-        keys, texts = self.protocol.keys, list[str]()
-        for tuned in self.tuning.contenders:
-            texts += [
-                f"A value of {key} beyond the tried ones: the best one of {tuned.contender.name} is at their end."
-                for key in tuned.keys_at_end(self.protocol)
-            ]
+        keys = self.protocol.keys
         tuned_keys = f"Other keys than {' and '.join(keys)}" if keys else "Any key: nothing was tuned"
-        texts.append(f"{tuned_keys}. All others are those of the config and of each contender's option.")
+        texts = [f"{tuned_keys}. All others are those of the config and of each contender's option."]
         if self.tuning.why_ended:
             beyond = [tuned.contender.name for tuned in self.tuning.contenders if tuned.extended_keys]
             where = f" (beyond the end of the range for {' and '.join(beyond)})" if beyond else ""
@@ -249,8 +222,9 @@ class Report:
             texts.append("More than one seed for each setting of the tuning.")
             metrics = (self.protocol.choice.metric, self.protocol.rule.metric)
             if len({metric.partition("/")[0] for metric in metrics}) == 1:
-                same = "the same one chose the settings and judges them, with other seeds"
-                texts.append(f"Another split: {same}.")
+                texts.append(
+                    "Another split: the same one chose the settings and judges them, with new seeds."
+                )
         configs, asked = self._configs(), [*self.protocol.keys, *self._given_keys()]
         for key, values in unasked_differences([*map(flatten, configs.values())], asked).items():
             pairs = ", ".join(f"{name} {shown(value)}" for name, value in zip(configs, values, strict=True))
@@ -289,6 +263,34 @@ def _short(values: Mapping[str, Any], digits: int = 6) -> dict[str, Any]:
     return {key: float(f"{x:.{digits}g}") if isinstance(x, float) else x for key, x in values.items()}
 
 
+def _edges(contenders: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each tuned key whose best value is at an end of those that were tried."""
+    best = dict[str, list[str]]()
+    for row in contenders:
+        for key in row["at_end"]:
+            best.setdefault(key, []).append(f"{row['best'][key]} of {row['name']}")
+    said = "is the smallest or the largest tried"
+    return [f"The best {key} {said}: {first_few(values)}. Try further ones." for key, values in best.items()]
+
+
+def closing_lines(content: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return what the terminal says at the end, for the content of study.json."""
+    used, limits = content["cost"], Budget(content["protocol"]["budget"]).describe()
+    spent = f"{used['runs']:g} run{'s' * (used['runs'] != 1)}, {used['updates']:,g} updates, "
+    spent += f"{used['wall_seconds']:.0f} s, {used['cpu_seconds']:.0f} processor seconds"
+    table = results_table(content)
+    left = {n for n, title in enumerate(table[0]) if title in ("contender", "tuned to", "state")}
+    return [
+        "",
+        *text.align_columns(table, left),
+        "",
+        content["verdict"]["sentence"],
+        *_edges(content["contenders"]),
+        f"It used {spent}{f' of {limits}' * bool(limits)}. {relative(folder)}/{REPORT} is the report.",
+        *([] if content["continue"] is None else [f"To continue: {content['continue']}"]),
+    ]
+
+
 def continue_record(folder: Path, record: Report, earlier: StudyFile) -> None:
     """Record that a study runs again, before its first run of this start: a kill loses neither protocol nor cost.
 
@@ -297,13 +299,14 @@ def continue_record(folder: Path, record: Report, earlier: StudyFile) -> None:
     write_json(folder / RESULT, to_builtins(earlier) | {"is_running": True, "cost": record.cost()})
 
 
-def write_record(folder: Path, record: Report, *, is_running: bool) -> None:
-    """Write study.json and study.md; the picture, if the study does not go on."""
+def write_record(folder: Path, record: Report, *, is_running: bool) -> dict[str, Any]:
+    """Write study.json and study.md; the picture, if the study does not go on. Return the content of study.json."""
     content = record.to_json(folder, is_running=is_running)
     if not is_running and record.fresh.results:
         tell_listeners("on_study_end", content, folder / PICTURE)
     write_json(folder / RESULT, content)
     replace_file(folder / REPORT, report_text(content))
+    return content
 
 
 def report_text(content: Mapping[str, Any]) -> str:
@@ -360,10 +363,8 @@ def _results(content: Mapping[str, Any]) -> list[str]:
     pair_level = f"{100 * (1 - protocol['pair_alpha']):.4g} %"
     lines = [text.paper_table("markdown", results_table(content)), "", table_caption(content)]
     if any(row["mean"] is not None for row in content["contenders"]) and not content["is_running"]:
-        lines += [
-            "",
-            f"![{protocol['metric']} of each contender: its mean with the interval, and each seed]({PICTURE})",
-        ]
+        alt = f"{protocol['metric']} of each contender: its mean with the interval, and each seed"
+        lines += ["", f"![{alt}]({PICTURE})"]
     compared = content["comparisons"]
     digits = text.digits_of(gap[key] for gap in compared for key in ("mean", "low", "high"))
     gaps = [

@@ -98,19 +98,18 @@ class StudySweeper(GridSweeper):
             needed = earlier and earlier.verdict.seeds_needed
             for warning in protocol.warnings(needed):
                 notice(f"warning: {warning}")
-            record = self._study(protocol, earlier)
+            record, content = self._study(protocol, earlier)
         if self._paper_table is not None and not wants_json():
-            content = record.to_json(self.folder, is_running=False)
             rows, caption = report.results_table(content), report.table_caption(content)
             caption = f"{caption} {content['verdict']['sentence']}"
             emit_kept(paper_table(self._paper_table, rows, caption))
             self.sweep.answer.lines += [caption] * (self._paper_table == "csv")
-        self.sweep.answer.lines += [] if wants_json() else record.closing_lines(self.folder)
+        self.sweep.answer.lines += [] if wants_json() else report.closing_lines(content, self.folder)
         if not record.has_results and record.fresh.verdict().ended_by != "budget":
             raise JobFailed(self._failure or "no run has a result")
 
-    def _study(self, protocol: Protocol, earlier: StudyFile | None) -> report.Report:
-        """Run what is left of a study, and keep study.json up to date."""
+    def _study(self, protocol: Protocol, earlier: StudyFile | None) -> tuple[report.Report, dict[str, Any]]:
+        """Run what is left of a study, and keep study.json up to date. Return its content, too."""
         self._failure = ""
         trials = Trials(
             self.folder,
@@ -138,9 +137,10 @@ class StudySweeper(GridSweeper):
         except BudgetSpent:
             fresh.why_ended = "budget"
         finally:
-            report.write_record(self.folder, record, is_running=False)
-            self.sweep.answer.result = record.result(self.folder)  # also of a study that a signal stops
-        return record
+            content = report.write_record(self.folder, record, is_running=False)
+            # Also of a study that a signal stops:
+            self.sweep.answer.result = record.result(self.folder, content)
+        return record, content
 
     def _command(self, **changes: Any) -> str:
         """Return the command of this study with these arguments changed, without flags that have their default."""

@@ -100,5 +100,5 @@ def test_a_class_without_an_output_in_a_later_sample_is_named(
     folder = train(*files, *shapes, "tracker=local", "duration=1")
     assert cli.main(["evaluate", str(folder), "--split", "test"]) == 2
     error = capsys.readouterr().err
-    assert "data.num_classes: a sample has the class -1" in error
+    assert "but a sample has the class -1" in error
     assert "task.ignore_index" in error

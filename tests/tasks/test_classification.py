@@ -178,9 +178,9 @@ def test_targets_that_are_no_class_indices_are_refused() -> None:
         make_task()(Batch(logits, torch.zeros(2)))
 
 
-@pytest.mark.parametrize(("index", "remedy"), [(3, "data.num_classes=4 or more"), (-1, "task.ignore_index")])
+@pytest.mark.parametrize(("index", "remedy"), [(3, "4 outputs or more"), (-1, "task.ignore_index")])
 def test_a_class_without_an_output_is_named(index: int, remedy: str) -> None:
-    message = f"^data.num_classes: a sample has the class {index}, .* give {remedy}"
+    message = f"^model: has 3 outputs, but a sample has the class {index}; .*give {remedy}"
     with pytest.raises(ConfigError, match=message), explain_unknown_class():
         make_task()(Batch(torch.zeros(2, 3), torch.tensor([0, index])))
     with pytest.raises(IndexError, match=r"^other$"), explain_unknown_class():

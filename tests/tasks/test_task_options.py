@@ -158,24 +158,19 @@ def test_a_resume_between_two_log_points_is_exact(
     ("make", "words", "key", "message"),
     [
         (labels, MLP, "task", r"of shape \[3\] for .* integers of shape \[\]; .*task.multi_label=true"),
-        (
-            from_one,
-            (*MLP, "model.num_classes=2"),
-            "data.num_classes",
-            "; subtract 1 from labels that begin with 1",
-        ),
+        (from_one, (*MLP, "model.num_classes=2"), "model", "has 2 outputs, but .* class 2; subtract 1 from"),
         (tokens, (*OWN, "model._target_=task_parts.Tokens"), "task", "task.class_dim=1.; class indices"),
         (
             classes,
             (*NUMBERS, "task=classification"),
             "model",
-            "but classes need two or more; give model.num_classes=2 or more",
+            "need two or more; give 2 outputs or more by model.num_classes or",
         ),
         (
             classes,
             (*MLP, "task=regression"),
             "model",
-            "gives \\[3\\] for a sample, .* give model.num_classes=1",
+            "gives .3. for a sample, .* give 1 output.s. by model.num_classes or",
         ),
         (classes, (*MLP, "task.class_weights=[1,2]"), "task", "all 3 classes"),
         (numbers, (*NUMBERS, "task=supervised", "task.loss._target_=torch.nn.L1Loss", "+task.loss.reduction=none"),

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from hydrant.config.groups import options_with, own_words
+from hydrant.config.groups import options_with, own_words, user_conf_dir
 from hydrant.errors import ConfigError, HydrantError, nearest, quoted, suggestion
 from hydrant.files.read_file import MAX_DEPTH, load_config
 
@@ -120,6 +120,7 @@ def _missing_option(error: MissingConfigException) -> ConfigError:
         return _reworded(str(error))
     file = _IN_FILE.match(str(error))
     where = f" (required by {file[1]}.yaml)" if file and file[1] not in ("train", "hydra/config") else ""
+    where += ", and no conf/ here" * (group == "experiment" and user_conf_dir() is None)
     options = [name for name in error.options or [] if not name.startswith("_")]
     words = own_words(group, option, options)
     return ConfigError(group, f"no option {option!r}{where}", remedy=words or suggestion(option, options))

@@ -9,6 +9,7 @@ import copy
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
+from traceback import walk_tb
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -255,12 +256,13 @@ def explain_unknown_class() -> Generator[None]:
     except IndexError as error:
         if not (match := _OUT_OF_BOUNDS.search(str(error))):
             raise
-        index = int(match[1])
-        outputs = f"data.num_classes={index + 1} or more, and a model with as many outputs"
+        index, (*_, (frame, _)) = int(match[1]), walk_tb(error.__traceback__)
+        shape = getattr(frame.f_locals.get("input"), "shape", ())  # as torch's function names the outputs
+        message = f"has {shape[1] if len(shape) > 1 else 'other'} outputs, but a sample has the class {index}"
+        outputs = f"{index + 1} outputs or more, by its own key or data.num_classes={index + 1}"
         needed = f"subtract 1 from labels that begin with 1, as classes count from 0; else give {outputs}"
         remedy = "give task.ignore_index, if such targets do not count" if index < 0 else needed
-        message = f"a sample has the class {index}, for which the model has no output"
-        raise ConfigError("data.num_classes", message, remedy=remedy) from error
+        raise ConfigError("model", message, remedy=remedy) from error
 
 
 class MetricOfSums(nn.Module):
@@ -404,7 +406,7 @@ class Regression(Supervised):
         targets = tensor_targets(batch.targets, "regression").to(outputs.dtype)
         if fitted(outputs, targets).shape[1:] != targets.shape[1:]:
             needed = targets.shape[1] if targets.ndim == 2 else 1
-            remedy = f"give model.num_classes={needed}" if targets.ndim < 3 else ""
+            remedy = f"give {needed} output(s) by model.num_classes or its key" if targets.ndim < 3 else ""
             shape, of_targets = list(outputs.shape[1:]), list(targets.shape[1:])
             message = f"gives {shape} for a sample, but its targets have {of_targets}"
             raise ConfigError("model", f"{message}; a regression needs the same shape", remedy=remedy)

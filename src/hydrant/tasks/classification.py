@@ -232,7 +232,8 @@ class Classification(Task):
         shape, of_targets = logits.shape[1:], targets.shape[1:]
         if logits.ndim < 2 or (logits.shape[self._class_dim] < 2 and not self._is_multi_label):
             message = f"gives logits of shape {list(shape)} for a sample, but classes need two or more"
-            remedy = "give model.num_classes=2 or more, task.multi_label=true or task=regression"
+            outputs = "2 outputs or more by model.num_classes or its key"
+            remedy = f"give {outputs}, or task.multi_label=true or task=regression"
             raise ConfigError("model", message, remedy=remedy)
         has_classes = self._is_multi_label or targets.is_floating_point()
         without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]

@@ -56,12 +56,13 @@ MINE = """
 from torch import Tensor, nn, ones
 from torch.utils.data import Dataset
 class Points(Dataset):
+    num_classes = 2
     def __init__(self, number=400, transform=print): self.number = number
     def __len__(self): return self.number
     def __getitem__(self, index): return index * ones(2), index % 2
 class Other(Points): "A second one."
 class MyNet(nn.Linear):
-    def __init__(self, num_classes, *, scale: float = 0.5, **kwargs): super().__init__(2, num_classes)
+    def __init__(self, num_classes, width, *, scale: float = 0.5, **kwargs): super().__init__(2, num_classes)
 def my_loss(logits, targets, power=1): return nn.functional.cross_entropy(logits, targets) ** power
 def helper(a, b): ...
 """
@@ -77,7 +78,7 @@ def test_a_project_from_a_file_has_options_of_its_parts_and_an_empty_one_none(
     monkeypatch.chdir("my_study")
     options = {f"{p.parent.name}/{p.stem}": p.read_text() for p in Path("conf").glob("[!e]*/*.yaml")}
     words = ("experiment=first", "duration=2", "eval_every=2", "optimizer=adamw,sgd", "name=two")
-    words = (*words, "model.num_classes=2", "data.num_workers=0") if mine else words
+    words = (*words, "model.width=8", "data.num_workers=0") if mine else words
     assert cli.main(["train", "--multirun", *words]) == 0
     assert len((workdir / "my_study/multirun/two/sweep.csv").read_text().splitlines()) == 3
     if mine:  # a validation set of its own takes the place of the part that is held out, and no part of the data tests
@@ -93,14 +94,19 @@ def test_a_project_from_a_file_has_options_of_its_parts_and_an_empty_one_none(
     remarks = [f"experiment=first takes {option}" for option in takes]
     remarks.append("no option is made of helper; a loss needs a name that ends with loss")
     remarks += [f"conf/data/{name}.yaml: {left_out}" for name in ("points", "other")]
-    assert said == ([*remarks, "conf/model/my_net.yaml: num_classes: needs a value"] if mine else [])
+    remarks += [
+        "conf/model/my_net.yaml: num_classes: needs ${data.num_classes}: an attribute of the Dataset, or give this key",
+        "conf/model/my_net.yaml: width: needs a value before the first command",
+    ]
+    assert said == (remarks if mine else [])
     comments = (
         f"# {left_out}\n# in_memory: true reads each item once and holds it, so that a sweep can be stacked\n"
     )
     assert not mine or options == {
         "data/points": f"# my_study.mine.Points\n{data.format('Points', comments)}",
         "data/other": f"# A second one.\n{data.format('Other', comments)}",
-        "model/my_net": "# my_study.mine.MyNet\n_target_: my_study.mine.MyNet\nnum_classes: ???\nscale: 0.5\n",
+        "model/my_net": "# my_study.mine.MyNet\n_target_: my_study.mine.MyNet\nnum_classes: ${data.num_classes}\n"
+        "width: ???\nscale: 0.5\n",
         "task/my_loss": "# my_study.mine.my_loss\ndefaults:\n- supervised\nloss:\n  _target_: my_study.mine.my_loss\n"
         "  _partial_: true\n  power: 1\n"
         "# classification instead of supervised also measures the accuracy of classes\n",

@@ -3,4 +3,4 @@
 from hydrant.commands.registry import Command
 
 COMMAND = Command("init", "write a project of your own that trains at once", section="Start",
-                  runs_own_code=False)  # fmt: skip  # fmt: skip
+                  runs_own_code=False)  # fmt: skip

@@ -39,7 +39,6 @@ defaults:
 duration: 20ep
 eval_every: 1ep
 """
-_MAX_NAMED = 3  # files in a message
 _LEFT_OUT = "left out, because its default is no number, word or null"
 _NAME = re.compile(r"\{\{(\w+)\}\}")
 
@@ -106,19 +105,13 @@ def package_name(root: Path) -> str:
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         remedy = "use the letters a to z, digits and '_', and a letter first"
         raise ConfigError("", f"{folder!r} cannot be the name of a package", remedy=remedy)
-    is_installed = name in sys.stdlib_module_names or _is_importable_elsewhere(name, root.resolve())
+    origin = getattr(importlib.util.find_spec(name), "origin", None)  # None for a folder without __init__.py
+    is_elsewhere = origin is not None and not Path(origin).resolve().is_relative_to(root.resolve())
+    is_installed = name in sys.stdlib_module_names or is_elsewhere
     if is_installed or name in {"conf", "tests", "test", "src", "outputs", "multirun"}:
         owner = "a package that is installed already" if is_installed else "another folder in a project"
         raise ConfigError("", f"{name!r} is the name of {owner}", remedy="choose another name")
     return name
-
-
-def _is_importable_elsewhere(name: str, root: Path) -> bool:
-    """Whether a package is installed. Folders in the working folder, such as that of the project, do not count."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:  # a folder without __init__.py
-        return False
-    return not Path(spec.origin).resolve().is_relative_to(root)
 
 
 def write_project(root: Path, package: str, own: Mapping[Path, str] | None = None) -> list[Path]:
@@ -139,7 +132,7 @@ def write_project(root: Path, package: str, own: Mapping[Path, str] | None = Non
     }
     files = {root / path: text for path, text in rendered(values, own).items()}
     if present := [str(file) for file in files if file.exists() or file.is_symlink()]:
-        message = f"{first_few(present, _MAX_NAMED)} would be overwritten"
+        message = f"{first_few(present)} would be overwritten"
         raise ConfigError("", message, remedy="choose another folder, or move them")
     try:
         for file, text in files.items():
@@ -176,7 +169,8 @@ def own_files(file: Path, package: str) -> dict[Path, str]:
     """Return a file of the user's as a module of the package, and an option for each part that it defines, by path.
 
     A `Module` is an option of `model`, a `Dataset` of `data`, a function or a class whose name ends with `loss` of
-    `task`. Arguments become keys: `???` without a default. One whose default is no number, word or null is left out.
+    `task`. Arguments become keys: `???` without a default, unless models take them from the data. One whose default is
+    no number, word or null is left out.
 
     Raises:
         ConfigError: the file cannot be imported.
@@ -210,7 +204,9 @@ def _option(part: Any) -> tuple[str, str] | None:
     if not (group := "task" if name.lower().endswith("loss") else of_base):
         return None
     named = [p for p in inspect.signature(part).parameters.values() if "VAR" not in p.kind.name]
-    values = {p.name: "???" if p.default is p.empty else p.default for p in named[0 if is_class else 2 :]}
+    of_data = {key: f"${{data.{key}}}" for key in ("input_shape", "num_classes") if group == "model"}
+    lacking: dict[str, Any] = {p.name: of_data.get(p.name, "???") for p in named if p.default is p.empty}
+    values = {p.name: lacking.get(p.name, p.default) for p in named[0 if is_class else 2 :]}
     kept = {k: value for k, value in values.items() if isinstance(value, bool | int | float | str | None)}
     node = {"_target_": name, **({} if is_class else {"_partial_": True}), **kept}
     content = {
@@ -242,8 +238,9 @@ def _remarks(own: Mapping[Path, str]) -> list[str]:
     if unused := [name for name in defined if not any(f".{name}\n" in text for _, text in options)]:
         lines.append(f"no option is made of {', '.join(unused)}; a loss needs a name that ends with loss")
     for path, text in options:
-        keys = re.findall(r"(\w+): (\?\?\?|left out, .*)$", text, re.MULTILINE)
-        lines += [f"{path}: {key}: {why.replace('???', 'needs a value')}" for key, why in keys]
+        text = text.replace("???", "needs a value before the first command")
+        text = re.sub(r"(\$.data.*)", r"needs \1: an attribute of the Dataset, or give this key", text)
+        lines += [f"{path}: {said}" for said in re.findall(r"\w+: (?:needs|left out,) .*", text)]
     return lines
 
 

@@ -172,6 +172,9 @@ def test_what_the_untrained_model_reaches_does_not_hide_the_differences(
     draw_sweep(tmp_path, runs, mode)
     (axes,) = figures.pop().axes
     assert shown is None or axes.get_ylim() == pytest.approx(shown)
+    low, high = axes.get_ylim()
+    is_cut = any(value < low or value > high for values in curves for value in values)
+    assert (axes.get_title() == "val/loss by lr (first values outside)") == is_cut
     assert len({line.get_color() for line in axes.lines}) == len(axes.get_legend().get_texts()) == len(runs)
     widths = [line.get_linewidth() for line in axes.lines]
     assert widths == sorted(set(widths), reverse=True)  # of equal curves, each is seen

@@ -113,7 +113,9 @@ def draw_curves(
         panel.autoscale()
         if limits := shown.get(title):
             panel.set_ylim(limits)
-        panel.set_title(title, y=1.0)  # a fixed height spares matplotlib measuring what lies below
+        low, high = limits or (float("-inf"), float("inf"))
+        note = " (first values outside)" * any(v < low or v > high for _, y in curves.values() for v in y)
+        panel.set_title(f"{title}{note}", y=1.0)  # a fixed height spares matplotlib measuring what lies below
     _save(figure, path)
 
 

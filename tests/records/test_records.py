@@ -1,4 +1,4 @@
-"""A record is defined once: a new field of summary.json takes three edits, to be read, documented, written and shown."""
+"""A record is defined once: a new field of summary.json takes three edits, to be read, documented, written, shown."""
 
 import json
 import os

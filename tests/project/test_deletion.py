@@ -1,6 +1,7 @@
 """Without the folders of extensions and their lines in pyproject.toml, the rest works, and nothing names them."""
 
 import json
+import os
 import re
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from deletions import EXTENSIONS, tree_without
+from marks import slow
 from processes import printed
 from repository import ROOT
 
@@ -49,23 +51,23 @@ def check_listings(listings: Mapping[str, Any], missing: Collection[str]) -> Non
     assert not {(group, option) for _, group, option in named} & options
 
 
-def tried(what: str, folder: Path, **environment: Any) -> Any:
+def tried(what: str, folder: Path, environment: Mapping[str, str]) -> Any:
     program = ROOT / "tests" / "support" / "deletions.py"
-    return json.loads(printed(sys.executable, program, what, cwd=folder, **environment))
+    return json.loads(printed(sys.executable, program, what, cwd=folder, env=environment))
 
 
+@pytest.mark.usefixtures("forks")
 def test_each_extension_works_without_the_others_and_the_rest_without_it(workdir: Path) -> None:
-    for name, listings in tried("each", workdir).items():
+    for name, listings in tried("each", workdir, {**os.environ, "PYTHONPATH": f"{ROOT}/src"}).items():
         check_listings(listings, [name])
 
 
-@pytest.mark.parametrize(
-    "missing", [EXTENSIONS, *(pytest.param([name], marks=pytest.mark.slow) for name in EXTENSIONS)]
-)
+@pytest.mark.usefixtures("forks")
+@pytest.mark.parametrize("missing", [EXTENSIONS, *slow(*([name] for name in EXTENSIONS))])
 def test_a_tree_without_extensions_trains(missing: list[str], tmp_path: Path) -> None:
     environment = tree_without(missing, tmp_path / "tree")
     (work := tmp_path / "work").mkdir()
-    check_listings(tried("core", work, env=environment), missing)
+    check_listings(tried("core", work, environment), missing)
 
 
 @pytest.mark.slow

@@ -15,9 +15,8 @@ from hydrant.commands.registry import commands, overview
 
 TRAIN = str(ROOT / "train.py")
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
-SLOW = set(
-    ["torch", "torchvision", "timm", "torchmetrics", "wandb", "sklearn", "scipy", "matplotlib", "tensorboard"]
-)
+SLOW = {"torch", "torchvision", "timm", "torchmetrics", "wandb", "sklearn", "scipy", "matplotlib",
+        "tensorboard"}  # fmt: skip
 """Packages whose import takes 0.1 to 10 seconds."""
 
 CALLS = {

@@ -4,11 +4,11 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import printed
 from repository import ROOT
 
 EDITS = {
@@ -43,6 +43,7 @@ assert cli.main(["status", "outputs/run"]) == 0
 
 
 @pytest.mark.extension
+@pytest.mark.usefixtures("forks")
 def test_a_new_field_of_the_summary_that_compare_shows_takes_three_places(tmp_path: Path) -> None:
     assert len(EDITS) == 3
     package = tmp_path / "src" / "hydrant"
@@ -55,10 +56,7 @@ def test_a_new_field_of_the_summary_that_compare_shows_takes_three_places(tmp_pa
             text = text.replace(old, new)
         (package / name).write_text(text)
     environment = os.environ | {"PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-c", CODE]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    ).stdout
+    done = printed(sys.executable, "-c", CODE, cwd=tmp_path, env=environment)
     [answer] = [json.loads(line) for line in done.splitlines() if line.startswith("{")]
     assert answer["runs"][0]["figures"]["joules"] == 12.5
     assert re.search(r"  J$", done, re.MULTILINE), "the title of a column"

@@ -4,11 +4,10 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from faulty_model import MODULE, TORCHRUN, TWO_RANKS, fault, provide_faulty_model
-from processes import forked_module, wait_for
+from processes import wait_for
 from repository import ROOT
 from run_folders import rows, saved_updates, summary
 from training_runs import command, run_command
@@ -54,16 +53,11 @@ def assert_reports_rank_1(folder: Path, stderr: str) -> None:
     assert "ValueError: boom\n" in (folder / "train.log").read_text()
 
 
+@pytest.mark.usefixtures("forks")
 def test_an_error_on_one_rank_fails_the_run_without_a_restart(
-    words: tuple[str, ...],
-    workdir: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], workdir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Also if destroying a process group takes all ranks, as on NCCL (`destroy_with_all_ranks`)."""
-    monkeypatch.setattr(
-        "hydrant.runs.ranks.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": forked_module})
-    )
     assert cli.main(["train", *words, *TWO_RANKS, *fault("raise", 1), "parallel.max_restarts=2"]) == 1
     stderr = capfd.readouterr().err
     assert len(stderr.splitlines()) == 1

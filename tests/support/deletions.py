@@ -87,6 +87,7 @@ def call(*words: str, **variables: str) -> int:
     def run() -> int:
         os.environ.update(variables)
         os.dup2(2, 1)
+        importlib.import_module("spawned").serve_forks()
         if words[0] != "train.py":
             return cli().main(words)
         sys.argv = list(words)
@@ -127,6 +128,7 @@ def listings(*hiding: str) -> dict[str, Any]:
 def try_core() -> dict[str, Any]:
     """Import every module, train as a user does, sweep, kill a run, resume it and look at it; return the `listings`."""
     import_all("hydrant")
+    importlib.import_module("torch._dynamo")  # once, not in each fork that trains
     Path("killing_hook.py").write_text(HOOK)
     assert call("train.py", *TRAIN) == 0
     assert call("train", "--multirun", "name=four", "seed=0,1", "optimizer.lr=0.1,0.01", *TRAIN) == 0
@@ -148,6 +150,8 @@ def try_each() -> dict[str, dict[str, Any]]:
     """
     import_all("hydrant", but="extensions")
     assert not [name for name in sys.modules if name.startswith("hydrant.extensions.")]
+    for slow in ("torch._dynamo", "wandb"):  # once, not in each fork
+        importlib.import_module(slow)
     for name in EXTENSIONS:
 
         def import_alone(name: str = name) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -11,10 +12,13 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
+from typing import Any, NoReturn
+
+from documentation import forget_modules
 
 LONG = ("tracker=local", "model.hidden=[16]", "duration=1000000", "log_every=20", "eval_every=4000",
         "save_every=4000")  # fmt: skip
@@ -28,8 +32,10 @@ def fork(function: Callable[[], int | None], output: Path | None = None) -> int:
     into the test: it would be a second pytest process. The fork collects no garbage of this process: a process group
     of an earlier test would wait there for its threads, which forks do not have.
     """
-    if pid := os.fork():
-        return pid
+    return os.fork() or _end(function, output)
+
+
+def _end(function: Callable[[], int | None], output: Path | None = None) -> NoReturn:
     gc.freeze()
     status = 70
     try:
@@ -45,27 +51,44 @@ def fork(function: Callable[[], int | None], output: Path | None = None) -> int:
         os._exit(status)
 
 
-def forked_module(command: list[str], *, env: dict[str, str], **options: Any) -> Popen[Any]:
-    """Start `python -m module words` as a fork of this process, which has imported torch."""
+class Forked(Popen[Any]):
+    """A process as `Popen` starts it, but if it is of Python, as a fork of this process, which has imported torch.
 
-    def run() -> None:
-        status = 70
-        try:
-            gc.freeze()
-            os.closerange(3, 1024)
-            sys.stdin, sys.stdout, sys.stderr = open(0), sys.__stdout__, sys.__stderr__  # noqa: SIM115
-            os.environ.clear()
-            os.environ.update(env)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            sys.argv = command[2:]
-            warnings.simplefilter("ignore")  # this process may have imported the module
-            runpy.run_module(command[2], run_name="__main__")
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-        finally:
-            os._exit(status)
+    Python imports Hydrant and Hydra anew there if a PYTHONPATH is among the variables.
+    """
 
-    return Popen(command, preexec_fn=run, restore_signals=False, **options)
+    def __init__(self, command: Any, *, env: Mapping[str, str] | None = None, **options: Any) -> None:
+        if command[0] == sys.executable:
+            run = partial(_run_python, [str(word) for word in command[1:]], dict(env or os.environ))
+            options |= {"preexec_fn": partial(_end, run), "restore_signals": False}
+        super().__init__(command, env=env, **options)
+
+
+def _run_python(words: list[str], env: Mapping[str, str]) -> int:
+    null = os.open(os.devnull, os.O_RDWR)
+    for file in Path(
+        "/proc/self/fd"
+    ).iterdir():  # not closed: what owns it would later close another of its number
+        os.dup2(null, max(int(file.name), 3))
+    sys.stdin, sys.stdout, sys.stderr = (open(n, how, 1, closefd=False) for n, how in enumerate("rww"))  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(env)
+    if "PYTHONPATH" in env:
+        sys.path[:0] = env["PYTHONPATH"].split(os.pathsep)
+        for package in ("hydra", "hydra_plugins", "hydrant"):
+            forget_modules(package)
+    importlib.import_module("spawned").serve_forks()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    warnings.simplefilter("ignore")  # this process may have imported the module
+    sys.argv = words[words[0] in ("-c", "-m") :]
+    try:
+        if words[0] == "-c":
+            exec(words[1], {"__name__": "__main__"})
+        else:
+            {"-m": runpy.run_module}.get(words[0], runpy.run_path)(sys.argv[0], run_name="__main__")
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
 
 
 def wait_for_fork(pid: int) -> int:

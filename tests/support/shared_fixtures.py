@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from attacks import Trials
+from processes import Forked
 from slurm import run_slurm
 from sweeps import FOUR_UPDATES
 from training_runs import run_command
@@ -30,6 +32,12 @@ def trials(
     trials = Trials(request.param)
     yield trials
     record_property("trials", trials.num_tried)
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes of Python that a test starts be forks of its process, in which they start others so."""
+    monkeypatch.setattr(subprocess, "Popen", Forked)
 
 
 @pytest.fixture

@@ -62,15 +62,15 @@ def test_a_killed_study_continues_and_the_printed_command_repeats_its_best_trial
     output = capfd.readouterr().out
     assert output.startswith("multirun/study: 1 of 3 trials are finished; continuing 1 interrupted trial\n")
     assert "planted-secret" not in output
-    assert [(number, state) for number, _, state, *_ in outcome(study)] == [
-        (n, TrialState.COMPLETE) for n in range(3)
-    ]
+    states = [(number, state) for number, _, state, *_ in outcome(study)]
+    assert states == [(n, TrialState.COMPLETE) for n in range(3)]
     (line,) = re.findall(r"  python train\.py (.+)", output)
     (best,) = study.glob(f"{int(re.findall(r'best: trial (.)', output)[0]):04}_*")
     assert cli.main(["train", "name=best", *shlex.split(line)]) == 0
     assert rows(workdir / "outputs" / "best") == rows(best)
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_pruned_trial_ends_early_with_a_checkpoint(workdir: Path) -> None:
     """The pruner's threshold, which no trial reaches, counts from the second evaluation on."""
     words = ("-m", "sweep=optuna", *TINY, "name=study", "hydra.sweeper.n_trials=1", "hydra/sweeper/pruner=none",
@@ -130,9 +130,8 @@ def test_trials_of_two_ranks_run_at_the_same_time(launcher: str, workdir: Path) 
     assert len(states) == 6
     assert set(states) == {"finished", "pruned"}
     [best] = json.loads(run_command(*words, "--json", cwd=workdir).stdout)["result"]["best"]
-    assert best["values"] == [
-        max(float(row["best"]) for row in sweep_table(study) if row["status"] == "finished")
-    ]
+    finished = [float(row["best"]) for row in sweep_table(study) if row["status"] == "finished"]
+    assert best["values"] == [max(finished)]
     assert "best: trial" in swept.stdout
 
 
@@ -141,18 +140,15 @@ def test_a_study_fails_only_after_max_failures(workdir: Path) -> None:
     words = ("-m", "hydra/sweeper=optuna", "hydra/sweeper/sampler=grid", *TINY, "optimizer=sgd")
     swept = run_command(*words, "name=some", "optimizer.lr=0.1,1e30", cwd=workdir)
     assert swept.returncode == 0, swept.stderr
-    assert sorted(row["status"] for row in sweep_table(workdir / "multirun" / "some")) == [
-        "failed",
-        "finished",
-    ]
+    statuses = sorted(row["status"] for row in sweep_table(workdir / "multirun" / "some"))
+    assert statuses == ["failed", "finished"]
     assert "error: train/loss became NaN or infinite" in swept.stderr
     assert "best: trial" in swept.stdout
     again = run_command(*words, "name=some", "optimizer.lr=0.1,1e30", cwd=workdir)  # no combination is left
     assert again.returncode == 0
     assert len(sweep_table(workdir / "multirun" / "some")) == 2
-    broken = run_command(
-        *words, "name=all", "optimizer.lr=1e30,1e31", "hydra.sweeper.max_failures=0", cwd=workdir
-    )
+    all_fail = ("name=all", "optimizer.lr=1e30,1e31", "hydra.sweeper.max_failures=0")
+    broken = run_command(*words, *all_fail, cwd=workdir)
     assert broken.returncode == 1
     assert "1 trial failed, more than hydra.sweeper.max_failures=0: trial 0: train/loss" in broken.stderr
     assert len(sweep_table(workdir / "multirun" / "all")) == 1
@@ -162,14 +158,8 @@ def test_a_study_fails_only_after_max_failures(workdir: Path) -> None:
 @pytest.mark.parametrize("num_jobs", [1, 3])
 def test_five_trials_of_two_combinations_are_two_runs(num_jobs: int, workdir: Path) -> None:
     """Also if they are drawn at once: who draws the parameters of a trial that runs waits for its result."""
-    words = (
-        "-m",
-        "hydra/sweeper=optuna",
-        *TINY,
-        "name=study",
-        "hydra.sweeper.n_trials=5",
-        "optimizer=adamw,sgd",
-    )
+    words = ("-m", "hydra/sweeper=optuna", *TINY, "name=study", "hydra.sweeper.n_trials=5",
+             "optimizer=adamw,sgd")  # fmt: skip
     words += ("hydra/launcher=local", f"hydra.launcher.num_jobs={num_jobs}")
     swept = run_command(*words, cwd=workdir)
     assert swept.returncode == 0, swept.stderr
@@ -184,10 +174,9 @@ def test_five_trials_of_two_combinations_are_two_runs(num_jobs: int, workdir: Pa
 @pytest.mark.slow
 def test_several_objectives_give_a_pareto_front(workdir: Path) -> None:
     objectives = "[{metric: val/loss, mode: min}, {metric: num_parameters, mode: min}]"
-    words = (
-        "-m", "hydra/sweeper=optuna", *TINY, "name=study", "hydra.sweeper.n_trials=4", "hydra/sweeper/sampler=random",
-        f"hydra.sweeper.objectives={objectives}", "model.hidden=[2],[4],[8]", "optimizer.lr=interval(0.001,0.1)",
-    )  # fmt: skip
+    words = ("-m", "hydra/sweeper=optuna", *TINY, "name=study", "hydra.sweeper.n_trials=4", "model.hidden=[2],[4],[8]",
+             "hydra/sweeper/sampler=random", f"hydra.sweeper.objectives={objectives}",
+             "optimizer.lr=interval(0.001,0.1)")  # fmt: skip
     swept = run_command(*words, cwd=workdir)
     assert swept.returncode == 0, swept.stderr
     solutions = json.loads(run_command(*words, "--json", cwd=workdir).stdout)["result"]["best"]

@@ -2,12 +2,13 @@
 
 import os
 import shutil
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from answers import check
+from processes import printed
 from run_folders import summary
 from sweeps import SHORT
 
@@ -54,22 +55,19 @@ def install(site: Path) -> None:
 
 
 @pytest.mark.extension  # `stop` is one
+@pytest.mark.usefixtures("forks")
 def test_a_launcher_of_another_package_groups_jobs_and_cancels(
     workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def hydrant(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(workdir / "site")}
-        command = [sys.executable, "-m", "hydrant", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-
     install(workdir / "site")
+    hydrant = partial(printed, sys.executable, "-m", "hydrant", env={**os.environ, "PYTHONPATH": "site"})
     hydrant("train", "-m", "hydra/launcher=pairs", *SHORT, "name=study", "seed=0,1,2")
     sweep = workdir / "multirun" / "study"
     runs = sorted(sweep.glob("*/"))
     assert (sweep / "pairs").read_text() == "2 1 "
     assert [summary(run)["status"] for run in runs] == ["finished"] * 3
     shutil.rmtree(runs[2])  # then the plan alone has it
-    stopped = check(hydrant("stop", "--json", sweep, *runs).stdout)["stopped"]
+    stopped = check(hydrant("stop", "--json", sweep, *runs))["stopped"]
     assert [answer["queued"] for answer in stopped] == [[f"what waits of {f.name}"] for f in (sweep, *runs)]
     assert {answer["outcome"] for answer in stopped} == {"cancelled"}
     assert cli.main(["stop", str(sweep)]) == 0  # in this process, which has no such package

@@ -183,7 +183,7 @@ class Run:
         Raises:
             ConfigError: as `evaluate`.
         """
-        with self.saved("last") as saved:
+        with self.saved("last", trains=True) as saved:
             from hydrant.training.checkpoint.storage import SavedCheckpoint
             from hydrant.training.prepare.micro_batch import scratch_trainer
             from hydrant.training.saved_run import restore, saved_state
@@ -194,12 +194,12 @@ class Run:
                 yield trainer
 
     @contextlib.contextmanager
-    def saved(self, weights: str) -> Generator[SavedRun]:
+    def saved(self, weights: str, *, trains: bool = False) -> Generator[SavedRun]:
         """Yield the plan of the run with these weights. What then changes in the process is restored."""
         with self._opening(weights) as arguments:
             from hydrant.runs.load import open_run
 
-            yield open_run(overrides=(), **arguments)
+            yield open_run(overrides=(), trains=trains, **arguments)
 
     @contextlib.contextmanager
     def _opening(self, weights: str) -> Generator[dict[str, Any]]:

@@ -80,8 +80,9 @@ class SavedRun:
 
 
 def open_run(
-    path: str, overrides: Sequence[str], *, weights: str | None, allow_targets: Sequence[str] = ()
-) -> SavedRun:
+    path: str, overrides: Sequence[str], *, weights: str | None, allow_targets: Sequence[str] = (),
+    trains: bool = False,
+) -> SavedRun:  # fmt: skip
     """Load a run from its folder (the newest checkpoint) or from a checkpoint folder.
 
     Args:
@@ -89,11 +90,12 @@ def open_run(
         weights: `model`, or `ema` for the averaged weights; `best` or `last` choose a checkpoint of a run folder:
             `best` its averaged weights if `best.metric` is one of them. None: those that the path names, see `part_at`.
         allow_targets: packages that the user trusts; they replace those in the saved config.
+        trains: the run's optimizers and schedules are used; else their packages need not be installed.
 
     Raises:
         ConfigError: there is no such run, it has no such weights, or the overrides are wrong.
     """
-    checkpoint, part, config = _open(path, overrides, weights, allow_targets)
+    checkpoint, part, config = _open(path, overrides, weights, allow_targets, trains)
     check_passed(config, ("model", "data", "task"))
     content = SavedCheckpoint(checkpoint)
     identity = saved_identity(content)
@@ -118,7 +120,7 @@ def open_model(path: str, *, weights: str | None, allow_targets: Sequence[str] =
     Raises:
         ConfigError: as `open_run`; or the weights do not fit.
     """
-    checkpoint, part, config = _open(path, (), weights, allow_targets)
+    checkpoint, part, config = _open(path, (), weights, allow_targets, trains=False)
     check_passed(config, ("model",))
     import_targets(config)
     model = make_model(config)
@@ -134,7 +136,7 @@ def open_model(path: str, *, weights: str | None, allow_targets: Sequence[str] =
 
 
 def _open(
-    path: str, overrides: Sequence[str], weights: str | None, allow_targets: Sequence[str]
+    path: str, overrides: Sequence[str], weights: str | None, allow_targets: Sequence[str], trains: bool
 ) -> tuple[Path, str, Mapping[str, Any]]:
     """Return a checkpoint, the part of it that holds the weights, and the checked config of its run.
 
@@ -153,7 +155,7 @@ def _open(
     config = OmegaConf.create(saved)
     if overrides:
         _override(config, folder, overrides)
-    config.update(_no_training())
+    config.update({} if trains else _no_training())
     return checkpoint, part, check(config)
 
 

@@ -87,7 +87,7 @@ def call(*words: str, **variables: str) -> int:
     def run() -> int:
         os.environ.update(variables)
         os.dup2(2, 1)
-        importlib.import_module("spawned").serve_forks()
+        importlib.import_module("spawned").serve_forks_again()
         if words[0] != "train.py":
             return cli().main(words)
         sys.argv = list(words)

@@ -66,10 +66,9 @@ class Forked(Popen[Any]):
 
 def _run_python(words: list[str], env: Mapping[str, str]) -> int:
     null = os.open(os.devnull, os.O_RDWR)
-    for file in Path(
-        "/proc/self/fd"
-    ).iterdir():  # not closed: what owns it would later close another of its number
-        os.dup2(null, max(int(file.name), 3))
+    # Not closed: what owns a file would later close another of its number.
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        os.dup2(null, max(int(name), 3))
     sys.stdin, sys.stdout, sys.stderr = (open(n, how, 1, closefd=False) for n, how in enumerate("rww"))  # noqa: SIM115
     os.environ.clear()
     os.environ.update(env)
@@ -77,7 +76,7 @@ def _run_python(words: list[str], env: Mapping[str, str]) -> int:
         sys.path[:0] = env["PYTHONPATH"].split(os.pathsep)
         for package in ("hydra", "hydra_plugins", "hydrant"):
             forget_modules(package)
-    importlib.import_module("spawned").serve_forks()
+    importlib.import_module("spawned").serve_forks_again()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     warnings.simplefilter("ignore")  # this process may have imported the module
     sys.argv = words[words[0] in ("-c", "-m") :]

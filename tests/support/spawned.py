@@ -9,6 +9,7 @@ from collections.abc import Callable
 from multiprocessing import connection, forkserver
 from typing import Any
 
+import torch
 import torch.multiprocessing as mp
 
 from hydrant.safety.targets import preload
@@ -53,6 +54,13 @@ def serve_forks() -> None:
     for read_by_server in (alive, *options.values()):
         os.close(read_by_server)
     listener.close()
+
+
+def serve_forks_again() -> None:
+    """Do so in a fork. A test may have asked torch for GPUs before; a real server asks NVML, which forks may do."""
+    if not torch.cuda.is_available():
+        torch.cuda._is_in_bad_fork = lambda: False
+    serve_forks()
 
 
 def spawn(

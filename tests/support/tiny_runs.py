@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from spawned import serve_forks
+from spawned import serve_forks_again
 
 from hydrant import cli
 from hydrant.config.check import check
@@ -60,11 +60,6 @@ def train_on_two_ranks(job: Job) -> int:
 
 def sweep(workdir: Path, words: tuple[str, ...]) -> int:
     """Run a sweep of tiny runs whose jobs are forked from this process, which has imported torch."""
-    import torch
-
     os.chdir(workdir)
-    if not torch.cuda.is_available():
-        # A test may have asked torch for GPUs in this process; a real fork server asks NVML, which forks may do.
-        torch.cuda._is_in_bad_fork = lambda: False
-    serve_forks()
+    serve_forks_again()
     return cli.main(["train", "-m", *TINY, *words])

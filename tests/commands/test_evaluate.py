@@ -32,6 +32,7 @@ def test_evaluate_prints_the_metrics_of_the_run(trained: Path, capsys: pytest.Ca
     assert metrics["val/loss"] == pytest.approx(rows[12]["val/loss"], rel=1e-5)
     assert cli.main(["evaluate", str(trained), "data.val_ratio=0.5"]) == 0
     assert "899 samples" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(trained), "optimizers.a.optimizer.lr=0.1"]) == 0
 
 
 def test_splits_by_name(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,5 +101,5 @@ def test_a_class_without_an_output_in_a_later_sample_is_named(
     folder = train(*files, *shapes, "tracker=local", "duration=1")
     assert cli.main(["evaluate", str(folder), "--split", "test"]) == 2
     error = capsys.readouterr().err
-    assert "but a sample has the class -1" in error
+    assert "model: has no output for the class -1" in error
     assert "task.ignore_index" in error

@@ -43,7 +43,6 @@ assert cli.main(["status", "outputs/run"]) == 0
 
 
 @pytest.mark.extension
-@pytest.mark.usefixtures("forks")
 def test_a_new_field_of_the_summary_that_compare_shows_takes_three_places(tmp_path: Path) -> None:
     assert len(EDITS) == 3
     package = tmp_path / "src" / "hydrant"

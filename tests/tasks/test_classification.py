@@ -180,8 +180,13 @@ def test_targets_that_are_no_class_indices_are_refused() -> None:
 
 @pytest.mark.parametrize(("index", "remedy"), [(3, "4 outputs or more"), (-1, "task.ignore_index")])
 def test_a_class_without_an_output_is_named(index: int, remedy: str) -> None:
-    message = f"^model: has 3 outputs, but a sample has the class {index}; .*give {remedy}"
+    message = f"^model: has no output for the class {index} of a sample; .*give {remedy}"
     with pytest.raises(ConfigError, match=message), explain_unknown_class():
         make_task()(Batch(torch.zeros(2, 3), torch.tensor([0, index])))
     with pytest.raises(IndexError, match=r"^other$"), explain_unknown_class():
         raise IndexError("other")
+
+
+def test_smoothing_beside_another_loss_is_said_to_do_nothing(logged_warnings: Any) -> None:
+    Classification(nn.Identity(), label_smoothing=0.1, loss=nn.MultiMarginLoss(), metrics={})
+    assert ["label_smoothing and class_weights do nothing" in text for text in logged_warnings()] == [True]

@@ -158,7 +158,7 @@ def test_a_resume_between_two_log_points_is_exact(
     ("make", "words", "key", "message"),
     [
         (labels, MLP, "task", r"of shape \[3\] for .* integers of shape \[\]; .*task.multi_label=true"),
-        (from_one, (*MLP, "model.num_classes=2"), "model", "has 2 outputs, but .* class 2; subtract 1 from"),
+        (from_one, (*MLP, "model.num_classes=2"), "model", "has no output for the class 2 of .*; subtract 1 from"),
         (tokens, (*OWN, "model._target_=task_parts.Tokens"), "task", "task.class_dim=1.; class indices"),
         (classes, (*NUMBERS, "task=classification"), "model",
          "need two or more; give 2 outputs or more by model.num_classes or"),
@@ -167,8 +167,6 @@ def test_a_resume_between_two_log_points_is_exact(
         (classes, (*MLP, "task.class_weights=[1,2]"), "task", "all 3 classes"),
         (numbers, (*NUMBERS, "task=supervised", "task.loss._target_=torch.nn.L1Loss", "+task.loss.reduction=none"),
          "task.loss.reduction", "none is no mean"),
-        (classes, (*MLP, "+task.loss={_target_: torch.nn.MultiMarginLoss}", "task.label_smoothing=0.1"),
-         "task.loss", "the place of the cross entropy, and with it of label_smoothing"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_the_run(

@@ -14,7 +14,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate
 from hydrant.data.splits import Split, find_split
-from hydrant.errors import ConfigError, check_known
+from hydrant.errors import ConfigError, check_known, log
 from hydrant.runs.folder import RunFolder, choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
 from hydrant.safety.targets import import_targets
@@ -189,8 +189,11 @@ def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Non
     The keys to change are those that the overrides name, and those that differ between the config composed with and
     without the overrides, e.g. all keys of a group whose option is replaced. All others keep their saved value.
     """
-    options, new, unused = read_options(folder), choices_in(overrides), _no_training()
-    recorded = [word for word in read_overrides(folder) if _group(word) not in unused]
+    if ignored := [word for word in overrides if _group(word) in _no_training()]:
+        log.warning("not used, because nothing is trained: %s", " ".join(ignored))
+    overrides = [word for word in overrides if word not in ignored]
+    options, new = read_options(folder), choices_in(overrides)
+    recorded = [word for word in read_overrides(folder) if _group(word) not in _no_training()]
     replaced = {key for key, value in new.items() if options.get(key) not in (None, value)}
     # Overrides of a replaced option no longer apply, because the new option has other keys.
     kept = [w for w in recorded if _group(w) not in replaced and not choices_in([w]).keys() & new.keys()]

@@ -9,7 +9,6 @@ import copy
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from traceback import walk_tb
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -256,12 +255,11 @@ def explain_unknown_class() -> Generator[None]:
     except IndexError as error:
         if not (match := _OUT_OF_BOUNDS.search(str(error))):
             raise
-        index, (*_, (frame, _)) = int(match[1]), walk_tb(error.__traceback__)
-        shape = getattr(frame.f_locals.get("input"), "shape", ())  # as torch's function names the outputs
-        message = f"has {shape[1] if len(shape) > 1 else 'other'} outputs, but a sample has the class {index}"
+        index = int(match[1])
         outputs = f"{index + 1} outputs or more, by its own key or data.num_classes={index + 1}"
         needed = f"subtract 1 from labels that begin with 1, as classes count from 0; else give {outputs}"
         remedy = "give task.ignore_index, if such targets do not count" if index < 0 else needed
+        message = f"has no output for the class {index} of a sample"
         raise ConfigError("model", message, remedy=remedy) from error
 
 

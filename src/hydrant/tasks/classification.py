@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, widened
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, log
 from hydrant.files.plain_values import NotNegative, Ratio
 from hydrant.tasks.base import Loss, MeanOfValid, Task, checked_loss, tensor_targets
 
@@ -158,8 +158,7 @@ class Classification(Task):
         super().__init__(model, metrics)
         own_loss = None if loss is None else checked_loss(loss)
         if own_loss is not None and (label_smoothing or class_weights is not None):
-            message = "takes the place of the cross entropy, and with it of label_smoothing and class_weights"
-            raise ConfigError("task.loss", message, remedy="leave these out, or give them to the loss")
+            log.warning("task.loss replaces the cross entropy: label_smoothing and class_weights do nothing")
         self._is_balanced = class_weights == "balanced"
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
         weights = None if numbers is None else torch.tensor(numbers, dtype=torch.float32)

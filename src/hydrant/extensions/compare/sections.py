@@ -20,7 +20,7 @@ from hydrant.extensions.compare.run import Run, differing_settings, label
 from hydrant.extensions.compare.sources import Question
 from hydrant.extensions.compare.statistics import Bounds, corrected_for, p_value, signed
 from hydrant.extensions.compare.tuning import LR, Line, Sensitivity, Tuning
-from hydrant.extensions.compare.verdict import Change, Factorial
+from hydrant.extensions.compare.verdict import Change, Effect, Factorial
 from hydrant.records import Objective
 from hydrant.terminal.text import digits_of, interval, number
 
@@ -74,7 +74,7 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
         "effects",
         "The best value of each key beside its others, over the settings of the other keys.",
         ["key", "best", "other", *titles, "smallest and largest"],
-        [[e.key, e.best, e.other, *_difference(e), _range(e.leads)] for e in factorial.effects],
+        [[e.key, e.best, e.other, *_difference(e), _range(e)] for e in factorial.effects],
         3,
         best=[place for place, e in enumerate(factorial.effects) if e.key in factorial.decided],
     )
@@ -103,9 +103,10 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
     return Section("effects", "What each key changes", sentences, [effects, changes])
 
 
-def _range(leads: Mapping[str, float]) -> str:
-    ends = sorted(leads, key=leads.__getitem__)
-    return ", ".join(f"{signed(leads[setting])} with {setting}" for setting in (ends[0], ends[-1]))
+def _range(effect: Effect) -> str:
+    """Return the smallest and the largest lead of the best value; where less is better, leads are below 0."""
+    ends = sorted(effect.leads, key=lambda setting: effect.leads[setting] * (effect.mean or 1.0))
+    return ", ".join(f"{signed(effect.leads[end])} with {end}" for end in dict.fromkeys((ends[0], ends[-1])))
 
 
 def _difference(gap: Change) -> list[str]:

@@ -346,7 +346,7 @@ class Effect(Change):
     """The best value of a key minus another one.
 
     Attributes:
-        leads: With each setting of the other keys, by its values.
+        leads: By setting of the other keys; below 0 where less is better.
     """
 
     key: str
@@ -481,7 +481,7 @@ def _of_all(
     decided = sorted((one for one in tested if one.is_decided), key=lambda one: one.p_holm or 0.0)
     interacting = [key for one in decided for key in one.keys]
     mixed = {key for one in decided for key in one.keys if key not in one.with_one_best}
-    ps = {key: 1.0 if lead is None or lead.p_holm is None else lead.p_holm for key, lead in leads.items()}
+    ps = {k: (1.0, 1.0) if of is None or of.p_holm is None else (of.p_holm, of.p) for k, of in leads.items()}
     ranked = sorted(verdicts, key=ps.__getitem__)
     clear = [key for key in ranked if verdicts[key].status == "decided" and key not in mixed]
     first = (clear or interacting or ranked)[0]

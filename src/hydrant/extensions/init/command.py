@@ -238,7 +238,7 @@ def _remarks(own: Mapping[Path, str]) -> list[str]:
     if unused := [name for name in defined if not any(f".{name}\n" in text for _, text in options)]:
         lines.append(f"no option is made of {', '.join(unused)}; a loss needs a name that ends with loss")
     for path, text in options:
-        text = text.replace("???", "needs a value before the first command")
+        text = text.partition("\n")[2].replace("???", "needs a value before the first command")
         text = re.sub(r"(\$.data.*)", r"needs \1: an attribute of the Dataset, or give this key", text)
         lines += [f"{path}: {said}" for said in re.findall(r"\w+: (?:needs|left out,) .*", text)]
     return lines

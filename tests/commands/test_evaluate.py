@@ -14,7 +14,9 @@ from hydrant import cli
 RUN = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_every=6")
 
 
-def test_evaluate_prints_the_metrics_of_the_run(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_prints_the_metrics_of_the_run(
+    trained: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     rows = {
         row["num_updates"]: row
         for row in map(json.loads, (trained / "metrics.jsonl").read_text().splitlines())
@@ -33,6 +35,7 @@ def test_evaluate_prints_the_metrics_of_the_run(trained: Path, capsys: pytest.Ca
     assert cli.main(["evaluate", str(trained), "data.val_ratio=0.5"]) == 0
     assert "899 samples" in capsys.readouterr().out
     assert cli.main(["evaluate", str(trained), "optimizers.a.optimizer.lr=0.1"]) == 0
+    assert "not used, because nothing is trained: optimizers.a" in caplog.text
 
 
 def test_splits_by_name(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

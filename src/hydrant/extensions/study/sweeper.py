@@ -138,8 +138,7 @@ class StudySweeper(GridSweeper):
             fresh.why_ended = "budget"
         finally:
             content = report.write_record(self.folder, record, is_running=False)
-            # Also of a study that a signal stops:
-            self.sweep.answer.result = record.result(self.folder, content)
+            self.sweep.answer.result = record.result(self.folder, content)  # also of one that a signal stops
         return record, content
 
     def _command(self, **changes: Any) -> str:

@@ -17,6 +17,7 @@ from run_folders import assert_close_rows, assert_same_state, rows, summary, wei
 from training_runs import command, run_command, train_in_child
 
 from hydrant.runs import ranks
+from hydrant.runs.folder import RunStatus
 from hydrant.runs.job import RunResult
 
 pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
@@ -137,10 +138,19 @@ def test_a_rank_that_is_stopped_while_it_starts_has_not_failed() -> None:
 
 def test_a_hang_is_told_from_an_earlier_one_on_a_disk_with_another_clock(tmp_path: Path) -> None:
     job: Any = SimpleNamespace(folder=tmp_path)
-    ranks.mark_failed(tmp_path, "hangs", "RankHung")
+    ranks.mark(tmp_path, RunStatus.FAILED, {"type": "RankHung", "message": "hangs"})
     os.utime(tmp_path / "summary.json", (1000.0, 1000.0))
     hangs = [ranks._hang_result(job, earlier) for earlier in (0.0, 1000.0)]
     assert [hang and hang.error_type for hang in hangs] == ["RankHung", None]
+
+
+def test_an_error_of_another_rank_is_written_as_rank_0_would_write_it(tmp_path: Path) -> None:
+    """Here rank 0 ended before it could; the message on stderr has also the place of the error."""
+    job: Any = SimpleNamespace(folder=tmp_path)
+    result = RunResult.from_error(ValueError("boom"), "ValueError: boom (at net.py:3)")
+    reported: Any = ranks._reported_result(job, {1: result}, {0: -signal.SIGTERM, 1: 1})
+    assert reported.message == "rank 1: ValueError: boom (at net.py:3)"
+    assert summary(tmp_path)["error"] == {"type": "ValueError", "message": "rank 1: boom"}
 
 
 @pytest.mark.slow

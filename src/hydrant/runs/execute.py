@@ -15,7 +15,7 @@ from hydrant.config.groups import is_passed
 from hydrant.data.splits import TEST
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log, log_errors
 from hydrant.runs import resume
-from hydrant.runs.folder import LOG, PROFILE, SUMMARY, RunFolder, RunStatus, mark_failed
+from hydrant.runs.folder import LOG, PROFILE, SUMMARY, RunFolder, RunStatus, mark
 from hydrant.runs.job import Job, RunResult, first_failure, report, settings_in_run, unexpected_failure
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import discard_log, log_to
@@ -77,7 +77,7 @@ def _report_hang(job: Job, world: World, error: HydrantError, stacks: str) -> No
     if not is_launched_rank():
         report(RunResult.from_error(error))
     with log_errors(SUMMARY):
-        mark_failed(job.folder, str(error), type(error).__name__)
+        mark(job.folder, RunStatus.FAILED, {"type": type(error).__name__, "message": str(error)})
 
 
 def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import ConfigError, JobFailed, RecordError, quoted
+from hydrant.errors import ConfigError, RecordError, quoted
 from hydrant.files.on_disk import write_json
 from hydrant.files.read_file import read_json, read_yaml
 from hydrant.records import HydraSettings, SavedConfig, Summary
@@ -291,18 +291,8 @@ def choices_in(overrides: Iterable[str]) -> dict[str, str]:
     return {key: value for key, _, value in parts}
 
 
-def mark_failed(folder: Path, message: str, error_type: str = JobFailed.__name__) -> None:
-    """Write `failed` into the summary of a run that could not write it itself."""
-    _mark(folder, RunStatus.FAILED, {"type": error_type, "message": message})
-
-
-def mark_preempted(folder: Path) -> None:
-    """Write `preempted` into the summary of a run that recorded a failure, because other ranks stopped first."""
-    if (folder / SUMMARY).exists():
-        _mark(folder, RunStatus.PREEMPTED, None)
-
-
-def _mark(folder: Path, status: RunStatus, error: dict[str, str] | None) -> None:
+def mark(folder: Path, status: RunStatus, error: Mapping[str, str] | None = None) -> None:
+    """Write how a run ended into its summary, for a run that could not write it itself; `error`: type and message."""
     try:
         summary = RunFolder(folder).recorded
     except RecordError:

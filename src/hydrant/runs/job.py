@@ -266,6 +266,11 @@ class RunResult:
         """Return the result without its exception as a JSON object."""
         return asdict(replace(self, exception=None))
 
+    def on_rank(self, rank: int) -> Self:
+        """Return the result as the run reports it if it is another rank's."""
+        error = self.error and {**self.error, "message": f"rank {rank}: {self.error['message']}"}
+        return replace(self, message=f"rank {rank}: {self.message}", error=error)
+
     @property
     def error_type(self) -> str:
         return (self.error or {}).get("type", "")
@@ -318,10 +323,8 @@ def first_failure(error: BaseException, folder: Path, world: "World") -> RunResu
     here = RunResult.from_error(error, message)
     rank, text = world.first_report(str(folder), json.dumps(here.to_json()))
     first = RunResult(**json.loads(text))
-    if rank == world.rank or first.message == here.message or first.error is None:
-        return here
-    described = {"type": first.error["type"], "message": f"rank {rank}: {first.error['message']}"}
-    return replace(first, message=f"rank {rank}: {first.message}", error=described)
+    is_other = rank != world.rank and first.message != here.message and first.error is not None
+    return first.on_rank(rank) if is_other else here
 
 
 def _or_rank_died(error: BaseException) -> BaseException:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hydrant.errors import RankDied, RankHung, log_errors
 from hydrant.files.redaction import redacted
-from hydrant.runs.folder import SUMMARY, RunFolder, mark_failed, mark_preempted
+from hydrant.runs.folder import SUMMARY, RunFolder, RunStatus, mark
 from hydrant.runs.job import Job, RunResult, report_part
 from hydrant.signals import STOP_SIGNALS, killed_by, sigint_blocked, signal_name
 from hydrant.terminal.console import clear_activity
@@ -88,7 +88,10 @@ def _run_ranks(job: Job) -> tuple[RunResult, bool]:
             return result, False
         if (stopped := _stopped_result(job, received, results, failures)) is not None:
             with log_errors(SUMMARY):
-                mark_preempted(job.folder)  # the other ranks lost their connection before they could stop
+                if (
+                    job.folder / SUMMARY
+                ).exists():  # the other ranks lost their connection before they could stop
+                    mark(job.folder, RunStatus.PREEMPTED)
             return stopped, False
         if (hang := _hang_result(job, earlier)) is not None:
             return hang, not received
@@ -203,7 +206,7 @@ def _reported_result(job: Job, results: _Results, failures: Mapping[int, int]) -
     rank = min(causes)
     if rank == 0:  # it has written the summary
         return causes[0]
-    result = dataclasses.replace(causes[rank], message=f"rank {rank}: {causes[rank].message}")
+    result = causes[rank].on_rank(rank)
     return _mark_failed(job, result) if result.exit_status == 1 else result
 
 
@@ -226,7 +229,7 @@ def _stopped_result(
 
 def _mark_failed(job: Job, result: RunResult) -> RunResult:
     with log_errors(SUMMARY):
-        mark_failed(job.folder, result.message, result.error_type)
+        mark(job.folder, result.status, result.error)
     return result
 
 
@@ -247,7 +250,7 @@ def _death(failures: Mapping[int, int], results: _Results, folder: Path) -> RunR
         return RunResult.failed("rank 0 ended without a result", RankDied.__name__)
     rank = next((rank for rank in failures if rank not in results), min(failures))
     if rank in results:
-        return dataclasses.replace(results[rank], message=f"rank {rank}: {results[rank].message}")
+        return results[rank].on_rank(rank)
     code = failures[rank]
     lines = (folder / f"stderr-{rank}.log").read_text(encoding="utf-8", errors="replace").split("\n")
     line = next((line.strip() for line in reversed(lines) if line.strip()), "")

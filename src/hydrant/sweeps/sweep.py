@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import ConfigError, FolderInUse, HydrantError, RecordError
+from hydrant.errors import ConfigError, FolderInUse, HydrantError, JobFailed, RecordError
 from hydrant.installation import entry_points, tell_listeners
-from hydrant.runs.folder import RunFolder, RunStatus, mark_failed, remove_if_empty, result_values
+from hydrant.runs.folder import RunFolder, RunStatus, mark, remove_if_empty, result_values
 from hydrant.runs.job import RunResult, report, report_part, write_records
 from hydrant.runs.lock import LEASE, exclusive
 from hydrant.signals import Stopped, signal_name
@@ -267,7 +267,7 @@ def _record_failure(job: SweepJob, result: RunResult) -> None:
     with plan.print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
         if RunFolder(job.folder).newest_checkpoint is None:  # else the config of its run stays
             write_records(job.job)
-        mark_failed(job.folder, result.message)
+        mark(job.folder, RunStatus.FAILED, {"type": JobFailed.__name__, "message": result.message})
 
 
 def _result_if_finished(job: SweepJob) -> RunResult | None:

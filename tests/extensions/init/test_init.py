@@ -100,7 +100,8 @@ def test_a_project_from_a_file_has_options_of_its_parts_and_an_empty_one_none(
     ]
     assert said == (remarks if mine else [])
     comments = (
-        f"# {left_out}\n# in_memory: true reads each item once and holds it, so that a sweep can be stacked\n"
+        f"# {left_out}\n# val: samples of train, with its augmentation; a node like train validates on others\n"
+        "# in_memory: true reads each item once: then it is never augmented anew, and a sweep can be stacked\n"
     )
     assert not mine or options == {
         "data/points": f"# my_study.mine.Points\n{data.format('Points', comments)}",

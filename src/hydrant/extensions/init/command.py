@@ -221,7 +221,8 @@ def _option(part: Any) -> tuple[str, str] | None:
 
 
 _HINTS = {
-    "data": "# in_memory: true reads each item once and holds it, so that a sweep can be stacked\n",
+    "data": "# val: samples of train, with its augmentation; a node like train validates on others\n"
+    "# in_memory: true reads each item once: then it is never augmented anew, and a sweep can be stacked\n",
     "task": "# classification instead of supervised also measures the accuracy of classes\n",
 }
 """Comments below an option."""

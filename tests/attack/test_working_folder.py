@@ -141,6 +141,7 @@ def test_trusting_a_folder_names_no_module_that_python_has(folder: Path) -> None
     assert not {*listed} & sys.stdlib_module_names
 
 
+@pytest.mark.slow
 def test_own_parts_are_found_behind_everything_else(
     trials: Trials, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def tried(what: str, folder: Path, environment: Mapping[str, str]) -> Any:
     return json.loads(printed(sys.executable, program, what, cwd=folder, env=environment))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forks")
 def test_each_extension_works_without_the_others_and_the_rest_without_it(workdir: Path) -> None:
     for name, listings in tried("each", workdir, {**os.environ, "PYTHONPATH": f"{ROOT}/src"}).items():

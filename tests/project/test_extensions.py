@@ -41,6 +41,7 @@ def call(command: str, *further: str) -> list[str]:
     return [sys.executable, *programs[program], *further]
 
 
+@pytest.mark.usefixtures("forks")
 def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its sweep ends as an undisturbed one after the sweep was killed and its unit was cancelled."""
     write_files(PAGE, source := workdir / "source")
@@ -51,7 +52,7 @@ def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", str(workdir / "installed"))
 
     _, _, tally, sweep, stop = commands(PAGE)
-    words = ("duration=4000", "log_every=20", "save_every=4000", "tracker=local")
+    words = ("duration=4000", "log_every=20", "save_every=4000", "eval_every=4000", "tracker=local")
     sweep_call = call(sweep, *words, "hydra.sweep.subdir=${hydra:job.num}")
     with subprocess.Popen(sweep_call, stdout=subprocess.DEVNULL) as process:
         wait_for_row(workdir / "multirun" / "pair" / "0", 20, process)

@@ -49,7 +49,7 @@ def test_the_end_of_a_sweep_names_its_best_run(tmp_path: Path) -> None:
     runs = [*(ended(seed, seed / 10) for seed in (3, 1, 2)), ended(4, 0.0, "failed", "loss became NaN")]
     (tmp_path / "sweep.png").touch()
     assert closing_fields(tmp_path, runs, 61.0, best_run(runs, "min")) == {
-        "best single run": "seed=1: val/loss 0.1000 at update 5",
+        "best value": "seed=1: val/loss 0.1000 at update 5",
         "duration": "1:01",
         "results": f"{tmp_path}/sweep.csv",
         "curves": f"{tmp_path}/sweep.png",
@@ -62,4 +62,4 @@ def test_the_end_of_a_sweep_names_its_best_run(tmp_path: Path) -> None:
     assert list(closing_fields(tmp_path / "none", few, 1.0, best_run(few, "min"))) == ["duration", "results"]
     close = [ended(seed, value) for seed, value in enumerate([0.9000003, 0.9000001, 0.9000002])]
     fields = closing_fields(tmp_path, close, 1.0, best_run(close, "min"))
-    assert fields["best single run"] == "seed=1: val/loss 0.90000010 at update 5"
+    assert fields["best value"] == "seed=1: val/loss 0.90000010 at update 5"

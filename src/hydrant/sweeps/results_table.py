@@ -187,7 +187,7 @@ def closing_fields(
         choices = differing_choices([run.choices for run in runs])[list(runs).index(best)]
         label = " ".join(map("=".join, choices.items())) or best.run
         value = format_metric(best.best, beside=values)
-        fields["best single run"] = f"{label}: {best.metric} {value} at update {best.best_num_updates}"
+        fields["best value"] = f"{label}: {best.metric} {value} at update {best.best_num_updates}"
     fields |= {"duration": format_duration(seconds), "results": f"{name}/{SWEEP_TABLE}"}
     if (folder / SWEEP_PICTURE).exists():
         fields["curves"] = f"{name}/{SWEEP_PICTURE}"

@@ -172,7 +172,7 @@ def test_a_decision_without_a_contender_that_never_trained_says_so() -> None:
 
 
 @pytest.mark.parametrize("num_studies", [40, *slow(500)])
-@pytest.mark.parametrize("num", [2, 3, 6])
+@pytest.mark.parametrize("num", [2, 3, *slow(6)])
 def test_equal_contenders_are_decided_in_at_most_5_of_100_studies(num: int, num_studies: int) -> None:
     """Although every seed is looked at, every pair is tested, and each has the luck of its tuning."""
     protocol = protocol_of(num)

@@ -12,7 +12,7 @@ import pytest
 from documentation import commands, missing_lines, outputs
 from installed import environment, extras_of, packages_of
 from repository import ROOT
-from run_page import ELSEWHERE, arguments
+from run_page import ELSEWHERE
 
 ALL_PAGES = [
     "README.md",
@@ -65,12 +65,6 @@ def test_an_output_on_a_page_is_what_its_command_prints() -> None:
     text = "trusted: /home/me/study (study)\n0,1,0.9894\n 3.0  30.1%  7  forward\n"
     assert missing_lines(text, "trusted: /tmp/x (study)\n12,7,0.5\n13 5% 20 forward\n") == []
     assert missing_lines(text, "trust: /tmp/x (study)\n12,7\n13 5% 20 backward\n") == text.splitlines()
-
-
-def test_a_study_on_a_page_has_an_hour_on_a_busy_machine() -> None:
-    command = "uv run hydrant study --tune optimizer.lr --budget 24runs,5min"
-    assert "24runs,60min" in arguments(command, 0)
-    assert "40runs,10cpu-min" in arguments(command.replace("24runs,5min", "40runs,10cpu-min"), 0)
 
 
 def test_every_exception_is_on_a_page() -> None:

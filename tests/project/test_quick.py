@@ -50,9 +50,6 @@ def test_modules_are_near_to_tests(script: ModuleType) -> None:
     assert all(
         script.nearest_tests([file]) for file in modules if len(file.parts) > 3 and file.stem != "__init__"
     )
-
-
-def test_a_page_is_near_to_no_test(script: ModuleType) -> None:
     assert script.nearest_tests([Path("docs/README.md")]) == []
 
 

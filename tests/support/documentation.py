@@ -40,10 +40,15 @@ def missing_lines(shown: str, printed: str) -> list[str]:
 
 def write_files(page: str, folder: Path) -> None:
     """Write the blocks of Python, YAML and TOML whose first line is a path to that path."""
-    for block in (block for language in ("python", "yaml", "toml") for block in blocks(page, language)):
-        if path := path_of(block):
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(block)
+    for path, block in files_of(page).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(block)
+
+
+def files_of(page: str) -> dict[str, str]:
+    """Return the files that a page shows, by their paths."""
+    shown = [block for language in ("python", "yaml", "toml") for block in blocks(page, language)]
+    return {path: block for block in shown if (path := path_of(block))}
 
 
 def forget_modules(package: str) -> None:

@@ -11,7 +11,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from documentation import blocks, commands, missing_lines, outputs, path_of
+from documentation import blocks, commands, files_of, missing_lines, outputs, path_of, write_files
 
 from hydrant import cli
 
@@ -108,20 +108,11 @@ def main(page: str) -> None:
     exec(compile("\n".join(code for code in blocks(page, "python") if not path_of(code)), page, "exec"), {})
 
 
-def files_of(page: str) -> set[str]:
-    """Return the paths of the files that a page shows."""
-    return {path_of(block) for language in ("python", "yaml") for block in blocks(page, language)} - {""}
-
-
 def write_parts(page: str, folder: Path) -> None:
     """Write a page's code and YAML to where Hydrant finds them, outside of the repository."""
-    for block in [*blocks(page, "python"), *blocks(page, "yaml")]:
-        path = path_of(block)
-        if not path:
-            continue
+    write_files(page, folder)
+    for path in files_of(page):
         package = path.removeprefix("src/").rpartition("/")[0].replace("/", ".")
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(block)
         if path.endswith(".py") and package.startswith("hydrant"):  # otherwise a module of the user
             module = importlib.import_module(package)
             module.__path__ = [*module.__path__, str((folder / path).parent)]

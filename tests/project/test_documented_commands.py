@@ -68,6 +68,4 @@ def test_an_output_on_a_page_is_what_its_command_prints() -> None:
 
 
 def test_every_exception_is_on_a_page() -> None:
-    documented = {command for page in PAGES for command in commands(page)}
-    assert documented >= ELSEWHERE
-    assert set(QUICK) <= set(PAGES)
+    assert {command for page in PAGES for command in commands(page)} >= ELSEWHERE

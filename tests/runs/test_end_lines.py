@@ -41,12 +41,13 @@ def test_the_time_of_a_run_is_that_of_its_updates_and_of_the_command() -> None:
     assert training_seconds(rows, after=200) == 4
     assert training_seconds(rows, after=300) is None
     job, summary = tiny_job(Path("outputs/first")), {"perf": {"updates_per_second": 107.0}}
-    assert end_lines(job, 14.0, summary, rows)["duration"] == "0:07 training of 0:14, median 25 updates/s"
+    lasted = "training of 0:14 with start and evaluations, median"
+    assert end_lines(job, 14.0, summary, rows)["duration"] == f"0:07 {lasted} 25 updates/s"
     assert end_lines(job, 14.0, summary)["duration"] == "0:14"
     resumed = end_lines(
         job, 14.0, summary, [*rows, {"num_updates": 301, "perf/updates_per_second": 1306.2}], 200
     )
-    assert resumed["duration"] == "0:05 training of 0:14, median 1306 updates/s since update 200"
+    assert resumed["duration"] == f"0:05 {lasted} 1306 updates/s since update 200"
 
 
 @pytest.mark.parametrize(("num", "text"), [(1, "1 update"), (2, "2 updates")])

@@ -130,9 +130,8 @@ def test_a_rank_that_is_stopped_while_it_starts_has_not_failed() -> None:
     def result_of(*exit_codes: int) -> RunResult | None:
         return ranks._stopped_result(job, [], {}, dict(enumerate(exit_codes)))
 
-    assert result_of(-signal.SIGTERM) == RunResult.preempted(
-        signal.SIGTERM, "stopped by SIGTERM before it started"
-    )
+    expected = RunResult.preempted(signal.SIGTERM, "stopped by SIGTERM before it started")
+    assert result_of(-signal.SIGTERM) == expected
     assert result_of(-signal.SIGTERM, -signal.SIGKILL) is None
 
 

@@ -416,7 +416,7 @@ def end_lines(
     """
     folder, since = relative(job.folder), [row for row in rows if row["num_updates"] > start]
     rate, trained_since = typical_value(since, "perf/updates_per_second"), training_seconds(since, start)
-    speed = "" if rate is None else f", median {number(rate, 3)} updates/s"
+    speed = "" if rate is None else f" with start and evaluations, median {number(rate, 3)} updates/s"
     speed += f" since update {start}" if start and rate is not None else ""
     trained = (summary.get("perf") or {}).get("training_seconds")
     asked = Duration.parse(job.config["duration"], "duration")

@@ -17,6 +17,7 @@ from hydrant import cli
 from hydrant.errors import RecordError
 from hydrant.extensions.compare.serialize import to_text
 from hydrant.extensions.compare.sources import read_runs, read_runs_by_path
+from hydrant.runs.folder import LEASE
 from hydrant.runs.record import read_rows
 
 
@@ -45,12 +46,13 @@ def test_hidden_folders_are_not_searched(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a"]
 
 
-def test_jobs_that_never_started_are_missing(planted: Path) -> None:
-    runs = {run.name: run for run in read_runs([str(planted)])}
-    missing = [run for run in runs.values() if run.state == "missing"]
-    assert [(run.config["optimizer"], run.config["scheduler"], run.config["seed"]) for run in missing] == [
-        ("sgd", "cosine", 4)
-    ]
+def test_jobs_that_have_no_config_yet_have_that_of_the_plan(planted: Path, tmp_path: Path) -> None:
+    sweep = shutil.copytree(planted, tmp_path / "sweep")
+    [job] = (run for run in read_runs([str(sweep)]) if run.state == "missing")
+    assert [job.config[key] for key in ("optimizer", "scheduler", "seed")] == ["sgd", "cosine", 4]
+    (folder := sweep / Path(job.name).name).mkdir()
+    (folder / LEASE).touch()  # the run prepares its data and model
+    assert job in read_runs([str(sweep)])
 
 
 def test_runs_of_different_sweeps_have_different_names(

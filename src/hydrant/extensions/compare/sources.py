@@ -200,24 +200,24 @@ def _read_below(path: Path, tell: Callable[[str], None]) -> list[Run]:
         return [_read_run(path)]
     folders = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.is_symlink() and p.name[0] != "."]
     runs = [run for folder in folders for run in _read_below(folder, tell)]
-    return runs + _missing_jobs(path, runs, tell) if (path / run_folder.SWEEP_PLAN).exists() else runs
+    begun = [run for run in runs if run.config or run.error]  # one that starts has no config yet
+    return begun + _missing_jobs(path, begun, tell) if (path / run_folder.SWEEP_PLAN).exists() else runs
 
 
 def _missing_jobs(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None]) -> list[Run]:
-    """Return the jobs of the sweep's newest command that have no folder. Their configs are partial."""
+    """Return the jobs of the sweep's newest command that are not among `runs`. Their configs are partial."""
     begun = {run.name for run in runs}
     plan, damage = usable_plan(sweep)
     if damage:
         tell(damage)
-    planned = {relative(Path(os.path.realpath(sweep / job.run))): job for job in plan.jobs}
+    planned = [(relative(Path(os.path.realpath(sweep / job.run))), job) for job in plan.jobs]
     configs = [run.config for run in runs] or [{}]
     common = {k: v for k, v in configs[0].items() if all(k in other and other[k] == v for other in configs)}
     missing: list[Run] = []
-    for name, job in planned.items():
-        if name not in begun:
-            choices = run_folder.choices_in(job.overrides)
-            config = common | {key: _value(key, text, runs) for key, text in choices.items() if key != "name"}
-            missing.append(Run(name, RunStatus.MISSING, config, choices, summary={}, folder=sweep / job.run))
+    for name, job in (row for row in planned if row[0] not in begun):
+        choices = run_folder.choices_in(job.overrides)
+        config = common | {key: _value(key, text, runs) for key, text in choices.items() if key != "name"}
+        missing.append(Run(name, RunStatus.MISSING, config, choices, summary={}, folder=sweep / job.run))
     return missing
 
 

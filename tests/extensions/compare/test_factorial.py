@@ -108,10 +108,10 @@ def test_the_first_sentence_and_a_line_for_each_key_are_in_every_output(
     )
     lines = to_text(comparison, None).splitlines()
     assert lines[0] == sentence
-    assert for_paper(comparison)[1].endswith(
-        "Effects, averaged over the other keys, corrected for 6 comparisons: optimizer: adamw over sgd +0.0646 (p "
-        "<0.001); precision: fp32 over bf16 +0.001234 (p 0.238); scheduler: wsd over cosine +0.0149 (p <0.001)."
-    )
+    _, (effects, caption), (interactions, _) = for_paper(comparison)
+    assert caption.endswith("of the other keys. By paired t-tests, corrected for 6 comparisons.")
+    assert effects[1][:4] == ["optimizer", "adamw", "sgd", "+0.0646"]
+    assert "optimizer and scheduler" in {row[0] for row in interactions}
     assert any(" adamw minus sgd  +0.0791 with wsd, +0.0501 with cosine " in line for line in lines)
     assert comparison.factorial is not None
     open_end = replace(comparison.factorial.effects[0], low=-0.2557, high=0.0)

@@ -223,7 +223,7 @@ def test_settings_that_come_with_an_option_are_named(tmp_path: Path) -> None:
     )
     asked = to_text(comparing(tmp_path, by=["optimizer", "optimizer.weight_decay"]), None)
     assert "The groups also differ in optimizer.lr (0.001, 0.1)." in asked
-    assert line in for_paper(comparing(tmp_path))[1]
+    assert line in for_paper(comparing(tmp_path))[0][1]
 
 
 def test_the_best_value_excludes_the_untrained_model(tmp_path: Path) -> None:

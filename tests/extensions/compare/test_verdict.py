@@ -292,7 +292,7 @@ def test_the_second_line_says_that_no_learning_rate_was_tuned(
     comparison = comparing(tmp_path, **asked)
     second = to_text(comparison, None).splitlines()[1]
     assert second.startswith(line) if line else not second.startswith("Not tuned")
-    for caution in (to_brief(comparison)["caution"], for_paper(comparison)[1]):
+    for caution in (to_brief(comparison)["caution"], for_paper(comparison)[0][1]):
         assert (line or "Not tuned") in caution if line else "Not tuned" not in caution
 
 

@@ -30,7 +30,7 @@ def test_an_undecided_study_is_not_decided_by_a_test_of_a_fixed_number(tmp_path:
     comparison = comparing(study)
     lines = to_text(comparison, None).splitlines()
     sentence = "Undecided: adamw leads sgd by 0.1 in val/accuracy, but 4 fresh seeds can decide nothing."
-    rows, caption = for_paper(comparison)
+    [(rows, caption)] = for_paper(comparison)
     assert [row[-1] for row in rows] == ["verdict", "baseline", "-"]
     assert lines[0] == sentence in caption
     assert "This is the verdict of " in lines[1]

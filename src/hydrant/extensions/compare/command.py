@@ -80,10 +80,10 @@ def main(arguments: Sequence[str]) -> int:
     if wants_json():
         answer(to_dict(result) if options.details else to_brief(result))
     elif options.table:
-        rows, caption = for_paper(result)
-        emit(paper_table(options.table, rows, caption))
+        tables = for_paper(result)[: 1 if options.table == "csv" else None]  # a program reads one
+        emit("\n\n".join(paper_table(options.table, *table) for table in tables))
         if options.table == "csv":
-            notice(caption)
+            notice(tables[0][1])
     elif options.csv:
         emit(to_csv(result))
     else:

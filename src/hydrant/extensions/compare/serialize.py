@@ -15,7 +15,7 @@ from hydrant.extensions.compare.comparison import Comparison
 from hydrant.extensions.compare.groups import Group
 from hydrant.extensions.compare.ranking import best_first
 from hydrant.extensions.compare.run import Run, label
-from hydrant.extensions.compare.statistics import CONFIDENCE, SIGNIFICANCE, corrected_for, p_value, signed
+from hydrant.extensions.compare.statistics import CONFIDENCE, SIGNIFICANCE, corrected_for
 from hydrant.extensions.compare.verdict import Effect as Effect  # of the schema
 from hydrant.extensions.compare.verdict import Factorial
 from hydrant.extensions.compare.verdict import Interaction as Interaction
@@ -203,8 +203,11 @@ def to_csv(comparison: Comparison) -> str:
     return as_csv(table, end="\n").rstrip("\n")
 
 
-def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
-    """Return a table with a row for each group, below its titles, the best mean first; and its caption."""
+def for_paper(comparison: Comparison) -> list[tuple[list[Sequence[str]], str]]:
+    """Return tables, each with its caption: a row for each group, the best mean first; what each key changes.
+
+    The first row of a table has its titles.
+    """
     c, metric = comparison, comparison.metric
     groups, over = best_first(c.groups, metric), c.question.best_over or ()
     digits = digits_of(x for g in groups for x in (g.estimate.mean, g.estimate.low, g.estimate.high))
@@ -212,7 +215,9 @@ def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
     mean = f"{metric.name} ({better} is better)"
     means = [number(group.estimate.mean, digits) for group in groups]
     decimals = max((len(text.partition(".")[2]) for text in means), default=0)
-    rows = [[*(c.by or ["group"]), *over, "n", mean, f"{100 * CONFIDENCE:g} % interval", "verdict"]]
+    rows: list[Sequence[str]] = [
+        [*(c.by or ["group"]), *over, "n", mean, f"{100 * CONFIDENCE:g} % interval", "verdict"]
+    ]
     for group in groups:
         estimate, chosen = group.estimate, c.choice.values.get(group.name, {})
         values = (estimate.mean, estimate.low, estimate.high)
@@ -227,14 +232,12 @@ def for_paper(comparison: Comparison) -> tuple[list[list[str]], str]:
     tests = f"t-tests at {100 * SIGNIFICANCE:g} %, corrected for all comparisons (Holm)"
     said = f"{what} with {ends}. Verdict: against {base}, by {tests}."
     of_study = f"The study says: {c.study.sentence}" if c.study and c.study.metric == metric.name else ""
+    tables = [(rows, " ".join(filter(None, (said, sections.cautions(c), of_study, c.choice.sentence))))]
     if c.factorial is not None:
-        effects = [
-            f"{e.key}: {e.best} over {e.other} {signed(e.mean)} (p {p_value(e.p_holm)})"
-            for e in c.factorial.effects
-        ]
-        corrected = corrected_for(c.factorial.num_comparisons)
-        of_study = f"Effects, averaged over the other keys{corrected}: {'; '.join(effects)}."
-    return rows, " ".join(filter(None, (said, sections.cautions(c), of_study, c.choice.sentence)))
+        tests = f"By paired t-tests{corrected_for(c.factorial.num_comparisons)}."
+        effects = sections.factorial_section(c.factorial, c.terms.repetitions).tables
+        tables += [([t.titles, *t.rows], f"{t.caption} {tests}") for t in effects if t.rows]
+    return tables
 
 
 _MAX_ROWS = 16  # of a table whose rows have an order of their own

@@ -1,6 +1,7 @@
 """The worker processes of a DataLoader: their signals, and the error when one dies."""
 
 import functools
+import gc
 import itertools
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ from hydrant.data.base import ON_HOST
 from hydrant.data.loader import Transform
 from hydrant.data.workers import WorkerLoader, start_method
 from hydrant.errors import ConfigError, DataError, OutOfMemory
+from hydrant.imports import paused_gc
 from hydrant.tasks import Classification
 from hydrant.training import loop
 
@@ -94,6 +96,28 @@ def test_the_death_of_a_worker_is_raised_with_its_sample() -> None:
     with pytest.raises(DataError, match=refusal):
         list(itertools.chain.from_iterable(map(make_source(Deadly()).stream(SPEC).micro_batches, range(13))))
     assert signal.getsignal(signal.SIGCHLD) is handler
+
+
+class Left(Samples):
+    """Collects garbage in the worker, which must not destroy one of these that the training process has left."""
+
+    cycle: Any = None
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        gc.collect()
+        return super().__getitem__(index)
+
+    def __del__(self) -> None:
+        if multiprocessing.parent_process():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("quick_death")
+def test_a_worker_destroys_nothing_that_the_training_process_has_left() -> None:
+    with paused_gc():
+        left = Left()
+        left.cycle, left = left, Left()
+        assert next(iter(make_source(left).stream(SPEC).micro_batches(0))).num_samples
 
 
 class Large(Samples):

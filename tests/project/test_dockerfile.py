@@ -44,13 +44,6 @@ def test_ends_as_a_plain_user_and_runs_hydrant(instructions: list[Instruction]) 
     assert arguments(instructions, "ENTRYPOINT") == ['["hydrant"]']
 
 
-def test_dependencies_are_installed_before_the_code_is_copied(instructions: list[Instruction]) -> None:
-    steps = [rest for keyword, rest in instructions if keyword in ("RUN", "COPY")]
-    dependencies = next(n for n, step in enumerate(steps) if "--requirements pyproject.toml" in step)
-    code = steps.index("src src")
-    assert dependencies < code
-
-
 def test_every_install_is_constrained(instructions: list[Instruction]) -> None:
     installs = re.findall(r"pip install [^&]*", " && ".join(arguments(instructions, "RUN")))
     assert len(installs) == 3

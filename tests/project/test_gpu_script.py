@@ -106,15 +106,13 @@ Measure = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
-    """`measure(cells, only="", **machine)`: measure a benchmark into the same file; return its results."""
+    """`measure(cells, **machine)`: measure a benchmark into the same file; return its results."""
 
-    def function(
-        cells: dict[str, Callable[[], Iterator[Item]]], only: str = "", **machine: Any
-    ) -> dict[str, Any]:
+    def function(cells: dict[str, Callable[[], Iterator[Item]]], **machine: Any) -> dict[str, Any]:
         module: Any = ModuleType("benchmarks.planted", "A planted benchmark.")
         module.cells = lambda *, quick: cells
         monkeypatch.setitem(sys.modules, "benchmarks.planted", module)
-        Report(tmp_path / "results.json", {**MACHINE, **machine}).measure("planted", quick=False, cells=only)
+        Report(tmp_path / "results.json", {**MACHINE, **machine}).measure("planted", quick=False, cells="")
         return json.loads((tmp_path / "results.json").read_text())["benchmarks"]["planted"]
 
     return function
@@ -167,12 +165,6 @@ def test_figures_of_other_code_or_another_machine_are_not_kept(
 ) -> None:
     measure({"first": one(1.0)}, **change if change in ({"git_commit": None}, {"git_dirty": True}) else {})
     assert [row["median"] for row in measure({"first": one(2.0)}, **change)["figures"]] == [2.0]
-
-
-def test_only_the_chosen_cells_are_measured(measure: Measure) -> None:
-    benchmark = measure({"first": fail, "second": one(2.0)}, only="^sec")
-    assert benchmark["cells"] == {"first": None, "second": MEASURED}
-    assert not benchmark["failures"]
 
 
 def test_a_part_for_a_gpu_is_refused_without_one(

@@ -45,14 +45,6 @@ def test_the_nearest_tests_come_first(
     assert lacks not in tests
 
 
-def test_modules_are_near_to_tests(script: ModuleType) -> None:
-    modules = [file.relative_to(ROOT) for file in sorted((ROOT / "src" / "hydrant").rglob("*.py"))[::25]]
-    assert all(
-        script.nearest_tests([file]) for file in modules if len(file.parts) > 3 and file.stem != "__init__"
-    )
-    assert script.nearest_tests([Path("docs/README.md")]) == []
-
-
 @pytest.mark.parametrize(("body", "status"), [*slow(("pass", 0)), ("assert False", 1)])
 def test_the_exit_status_is_that_of_the_tests(body: str, status: int, tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()

@@ -323,8 +323,8 @@ def first_failure(error: BaseException, folder: Path, world: "World") -> RunResu
     here = RunResult.from_error(error, message)
     rank, text = world.first_report(str(folder), json.dumps(here.to_json()))
     first = RunResult(**json.loads(text))
-    is_other = rank != world.rank and first.message != here.message and first.error is not None
-    return first.on_rank(rank) if is_other else here
+    is_own = rank == world.rank or first.message == here.message or first.error is None
+    return here if is_own else first.on_rank(rank)
 
 
 def _or_rank_died(error: BaseException) -> BaseException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -73,7 +72,7 @@ class Comparison:
             counts, versus = {key: group[key] for key in ("num", "num_runs")}, group["versus"] or {}
             figures = {key: group[key] for key in _FIGURES}
             figures |= {name: versus.get(key) for key, name in _DIFFERENCES.items()}
-            floats = {name: math.nan if value is None else value for name, value in figures.items()}
+            floats = {name: float("nan") if value is None else value for name, value in figures.items()}
             rows.append({"group": group["name"], **group["labels"], **counts, **floats})
         return data_frame(rows).set_index("group")
 

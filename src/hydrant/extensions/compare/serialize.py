@@ -215,9 +215,8 @@ def for_paper(comparison: Comparison) -> list[tuple[list[Sequence[str]], str]]:
     mean = f"{metric.name} ({better} is better)"
     means = [number(group.estimate.mean, digits) for group in groups]
     decimals = max((len(text.partition(".")[2]) for text in means), default=0)
-    rows: list[Sequence[str]] = [
-        [*(c.by or ["group"]), *over, "n", mean, f"{100 * CONFIDENCE:g} % interval", "verdict"]
-    ]
+    titles = [*(c.by or ["group"]), *over, "n", mean, f"{100 * CONFIDENCE:g} % interval", "verdict"]
+    rows: list[Sequence[str]] = [titles]
     for group in groups:
         estimate, chosen = group.estimate, c.choice.values.get(group.name, {})
         values = (estimate.mean, estimate.low, estimate.high)

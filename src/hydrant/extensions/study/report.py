@@ -1,6 +1,5 @@
 """study.json: what a study asked, did and answered; and study.md, the same as a page, with study.png."""
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,7 +93,7 @@ class Report:
     def progress(self, num_next: int) -> str:
         """Return how far the study is before a round of so many runs."""
         budget, used = self.protocol.budget, self.trials.used()[RUNS]
-        most = min(budget.limits.get(RUNS, math.inf), self.protocol.all_runs)
+        most = min(budget.limits.get(RUNS, self.protocol.all_runs), self.protocol.all_runs)
         so_far = f" {self.fresh.verdict().sentence}" * (self.fresh.standing().num_seeds > 0)
         return f"{used} of at most {most:g} runs have begun; the next round has {num_next}.{so_far}"
 

@@ -285,7 +285,8 @@ def test_data_sets_of_torch_make_the_same_run() -> None:
     train_set, val_set = as_items(data.train), as_items(data.val)
     sources = Data(dataset_source(train_set), dataset_source(val_set), (4,), 2)
     in_memory = losses(train("tensors", data=data))
-    assert losses(train("items", data=sources)) == in_memory
+    assert losses(items := train("items", data=sources)) == in_memory
+    assert items.config["data"]["type"] == "torch.utils.data.dataset.TensorDataset", "which the user knows"
     assert losses(train("pair", "model=none", data=(train_set, val_set), model=own_model())) == losses(
         train("sources", data=sources, model=own_model())
     )

@@ -125,13 +125,11 @@ def test_suspended_ranks_continue(whole: Path, start: Callable[..., RunningRanks
 
 def test_a_rank_that_is_stopped_while_it_starts_has_not_failed() -> None:
     """`hydrant stop` signals rank 0, which has the lock."""
-    job: Any = None
 
-    def result_of(*exit_codes: int) -> RunResult | None:
+    def result_of(*exit_codes: int, job: Any = None) -> RunResult | None:
         return ranks._stopped_result(job, [], {}, dict(enumerate(exit_codes)))
 
-    expected = RunResult.preempted(signal.SIGTERM, "stopped by SIGTERM before it started")
-    assert result_of(-signal.SIGTERM) == expected
+    assert result_of(-signal.SIGTERM) == RunResult.preempted(15, "stopped by SIGTERM before it started")
     assert result_of(-signal.SIGTERM, -signal.SIGKILL) is None
 
 
@@ -150,6 +148,9 @@ def test_an_error_of_another_rank_is_written_as_rank_0_would_write_it(tmp_path: 
     reported: Any = ranks._reported_result(job, {1: result}, {0: -signal.SIGTERM, 1: 1})
     assert reported.message == "rank 1: ValueError: boom (at net.py:3)"
     assert summary(tmp_path)["error"] == {"type": "ValueError", "message": "rank 1: boom"}
+    (tmp_path / "stderr-1.log").touch()
+    died = ranks._death({1: -signal.SIGSEGV}, {1: RunResult.finished()}, tmp_path)  # after its end
+    assert died == RunResult.failed("rank 1 was killed by SIGSEGV", "RankDied")
 
 
 @pytest.mark.slow

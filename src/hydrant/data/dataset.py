@@ -220,7 +220,7 @@ def map_style_source(
             remedy = "give its .dataset; global_batch_size is the size of a batch"
         raise ConfigError(key, message, remedy=remedy)
     if not len(items):
-        raise ConfigError(key, f"this {type(items).__name__} has no samples; check its arguments")
+        raise ConfigError(key, "has no samples; check its arguments")
     name_of = f"sample {{}} of {key}".format
     damaged = DamagedSamples() if damaged is None else damaged
     is_held = in_memory and collate is None and not damaged.skip

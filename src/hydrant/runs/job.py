@@ -310,7 +310,7 @@ def unexpected_failure(error: BaseException, job: Job) -> RunResult:
 
 
 def first_failure(error: BaseException, folder: Path, world: "World") -> RunResult:
-    """Return the result of the first rank that failed, because the others may only have lost that rank."""
+    """Return the result to report: on rank 0 that of the first that failed, because it may only have lost that rank."""
     error = _or_rank_died(error)
     match error:
         case HydrantError():
@@ -323,7 +323,7 @@ def first_failure(error: BaseException, folder: Path, world: "World") -> RunResu
     here = RunResult.from_error(error, message)
     rank, text = world.first_report(str(folder), json.dumps(here.to_json()))
     first = RunResult(**json.loads(text))
-    is_own = rank == world.rank or first.message == here.message or first.error is None
+    is_own = world.rank or not rank or first.message == here.message or first.error is None
     return here if is_own else first.on_rank(rank)
 
 

@@ -88,10 +88,8 @@ def _run_ranks(job: Job) -> tuple[RunResult, bool]:
             return result, False
         if (stopped := _stopped_result(job, received, results, failures)) is not None:
             with log_errors(SUMMARY):
-                if (
-                    job.folder / SUMMARY
-                ).exists():  # the other ranks lost their connection before they could stop
-                    mark(job.folder, RunStatus.PREEMPTED)
+                if (job.folder / SUMMARY).exists():
+                    mark(job.folder, RunStatus.PREEMPTED)  # others lost their connection first
             return stopped, False
         if (hang := _hang_result(job, earlier)) is not None:
             return hang, not received
@@ -229,7 +227,7 @@ def _stopped_result(
 
 def _mark_failed(job: Job, result: RunResult) -> RunResult:
     with log_errors(SUMMARY):
-        mark(job.folder, result.status, result.error)
+        mark(job.folder, RunStatus.FAILED, result.error)
     return result
 
 
@@ -249,7 +247,7 @@ def _death(failures: Mapping[int, int], results: _Results, folder: Path) -> RunR
     if not failures:
         return RunResult.failed("rank 0 ended without a result", RankDied.__name__)
     rank = next((rank for rank in failures if rank not in results), min(failures))
-    if rank in results:
+    if rank in results and results[rank].error:  # else it died after its end
         return results[rank].on_rank(rank)
     code = failures[rank]
     lines = (folder / f"stderr-{rank}.log").read_text(encoding="utf-8", errors="replace").split("\n")

@@ -159,7 +159,7 @@ class Classification(Task):
         own_loss = None if loss is None else checked_loss(loss)
         if own_loss is not None and (label_smoothing or class_weights is not None):
             log.warning("task.loss replaces the cross entropy: label_smoothing and class_weights do nothing")
-        self._is_balanced = class_weights == "balanced"
+        self._is_balanced = class_weights == "balanced" and own_loss is None
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
         weights = None if numbers is None else torch.tensor(numbers, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)

@@ -149,7 +149,7 @@ def _data_node(data: Any) -> dict[str, Any]:
         )
     return {
         "_target_": f"{PASSED_PREFIX}data",
-        "type": class_path(source),
+        "type": class_path(getattr(getattr(source, "samples", None), "items", source)),  # the data set
         "num_samples": int(source.num_samples),
         "input_shape": None if data.input_shape is None else list(map(int, data.input_shape)),
         "num_classes": None if data.num_classes is None else int(data.num_classes),

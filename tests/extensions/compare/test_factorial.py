@@ -115,10 +115,11 @@ def test_the_first_sentence_and_a_line_for_each_key_are_in_every_output(
     assert any(" adamw minus sgd  +0.0791 with wsd, +0.0501 with cosine " in line for line in lines)
     assert comparison.factorial is not None
     open_end = replace(comparison.factorial.effects[0], low=-0.2557, high=0.0)
-    shown = factorial_section(replace(comparison.factorial, effects=[open_end]), "seeds").tables[0].rows[0]
+    other = replace(comparison.factorial, effects=[open_end])
+    shown = factorial_section(other, "seeds", "max").tables[0].rows[0]
     assert shown[4] == "-0.2557 to below 0", "p, which decides, is below 0.05"
     less, _ = factorial_of(-planted_results(), tuple(VALUES), "min")
-    ends = factorial_section(less, "seeds").tables[0].rows[0][-1].split()
+    ends = factorial_section(less, "seeds", "min").tables[0].rows[0][-1].split()
     assert 0 > float(ends[0]) > float(ends[4]), "the largest lead is the last one, also where less is better"
     rows = [(line.split()[0], {"decided", "undecided"} & {*line.split()}) for line in lines[1:] if line]
     assert [(key, *verdict) for key, verdict in rows if verdict] == [

@@ -170,8 +170,7 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     Of the others, a key is left out if another key determines it: `optimizer.betas` if all runs of an `optimizer=` have
     the same value. Keys that do not influence results, such as the tracker and the intervals, are left out too.
     """
-    # The configs of missing runs are partial.
-    begun = [run for run in runs if run.config and run.state != RunStatus.MISSING]
+    begun = [run for run in runs if run.config and run.summary]  # else the config is partial
     overrides = {key for run in runs for key in run.overrides}
     groups = set(config_groups(begun))
     candidates = overrides | {key for run in begun for key in run.config}
@@ -191,7 +190,7 @@ def differing_settings(groups: Sequence[Sequence[Run]], by: Sequence[str]) -> di
 
     Such as the default of a weight decay, which another optimizer changes too.
     """
-    begun = [[run for run in runs if run.state != RunStatus.MISSING] for runs in groups]
+    begun = [[run for run in runs if run.summary] for runs in groups]
     begun = [runs for runs in begun if runs]
     first = [runs[0] for runs in begun]
     return {

@@ -67,14 +67,14 @@ def verdict_sections(verdicts: Verdicts, question: Question) -> list[Section]:
     return [replace(section, is_detail=asked.get(section.name, "") is None) for section in sections]
 
 
-def factorial_section(factorial: Factorial, repetitions: str) -> Section:
+def factorial_section(factorial: Factorial, repetitions: str, mode: str) -> Section:
     """Return what each key of a sweep changes, a line each, and which keys interact."""
     titles = ["difference", "95 % interval", "p (Holm)", "verdict"]
     effects = Table(
         "effects",
         "The best value of each key beside its others, over the settings of the other keys.",
         ["key", "best", "other", *titles, "smallest and largest"],
-        [[e.key, e.best, e.other, *_difference(e), _range(e)] for e in factorial.effects],
+        [[e.key, e.best, e.other, *_difference(e), _range(e, mode)] for e in factorial.effects],
         3,
         best=[place for place, e in enumerate(factorial.effects) if e.key in factorial.decided],
     )
@@ -103,9 +103,9 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
     return Section("effects", "What each key changes", sentences, [effects, changes])
 
 
-def _range(effect: Effect) -> str:
-    """Return the smallest and the largest lead of the best value; where less is better, leads are below 0."""
-    ends = sorted(effect.leads, key=lambda setting: effect.leads[setting] * (effect.mean or 1.0))
+def _range(effect: Effect, mode: str) -> str:
+    """Return the smallest and the largest lead of the best value."""
+    ends = sorted(effect.leads, key=effect.leads.__getitem__, reverse=mode == "min")
     return ", ".join(f"{signed(effect.leads[end])} with {end}" for end in dict.fromkeys((ends[0], ends[-1])))
 
 
@@ -204,7 +204,8 @@ def sections_of(c: Comparison) -> list[Section]:
     """Return the sections of a comparison, in the order of the terminal."""
     is_one_run = len(c.runs) == 1
     sections = [Section(VERDICT, "Verdict", _verdict(c), has_heading=False)]
-    sections += [] if c.factorial is None else [factorial_section(c.factorial, c.terms.repetitions)]
+    if c.factorial is not None:
+        sections.append(factorial_section(c.factorial, c.terms.repetitions, c.metric.mode))
     sections += [] if is_one_run else [_groups(c)]
     sections += [*_target(c), _runs(c)]
     verdicts = verdict_sections(c.verdicts, c.question)
@@ -361,7 +362,7 @@ def _untuned(c: Comparison) -> list[str]:
     """Return a caution if the verdict is about optimizers whose learning rates were not chosen by these runs, and what
     to do."""
     rates = dict[str, set[str]]()
-    for run in (run for group in c.groups for run in group.runs):
+    for run in (run for group in c.groups for run in group.runs if run.summary):  # else its config is partial
         rates.setdefault(label(run, "optimizer"), set()).add(label(run, LR))
     is_chosen = c.study is not None or LR in (c.question.best_over or ())
     if is_chosen or "optimizer" not in c.by or len(rates) < 2 or {"-"} in rates.values():

@@ -234,8 +234,8 @@ def for_paper(comparison: Comparison) -> list[tuple[list[Sequence[str]], str]]:
     tables = [(rows, " ".join(filter(None, (said, sections.cautions(c), of_study, c.choice.sentence))))]
     if c.factorial is not None:
         tests = f"By paired t-tests{corrected_for(c.factorial.num_comparisons)}."
-        effects = sections.factorial_section(c.factorial, c.terms.repetitions).tables
-        tables += [([t.titles, *t.rows], f"{t.caption} {tests}") for t in effects if t.rows]
+        effects = sections.factorial_section(c.factorial, c.terms.repetitions, metric.mode)
+        tables += [([t.titles, *t.rows], f"{t.caption} {tests}") for t in effects.tables if t.rows]
     return tables
 
 

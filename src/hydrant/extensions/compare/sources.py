@@ -3,7 +3,7 @@
 import glob
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -200,23 +200,25 @@ def _read_below(path: Path, tell: Callable[[str], None]) -> list[Run]:
         return [_read_run(path)]
     folders = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.is_symlink() and p.name[0] != "."]
     runs = [run for folder in folders for run in _read_below(folder, tell)]
-    begun = [run for run in runs if run.config or run.error]  # one that starts has no config yet
-    return [*begun, *_missing_jobs(path, begun, tell)] if (path / run_folder.SWEEP_PLAN).exists() else runs
+    return _as_planned(path, runs, tell) if (path / run_folder.SWEEP_PLAN).exists() else runs
 
 
-def _missing_jobs(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None]) -> Iterator[Run]:
-    """Yield the jobs of the sweep's newest command that are not among `runs`. Their configs are partial."""
-    begun = {run.name for run in runs}
+def _as_planned(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None]) -> list[Run]:
+    """Return the runs of a sweep and, with the config of its plan, its jobs that have none yet. It is partial."""
+    named = {run.name: run for run in runs}
     plan, damage = usable_plan(sweep)
     if damage:
         tell(damage)
-    planned = [(relative(Path(os.path.realpath(sweep / job.run))), job) for job in plan.jobs]
-    configs = [run.config for run in runs] or [{}]
+    configs = [run.config for run in runs if run.config] or [{}]
     common = {k: v for k, v in configs[0].items() if all(k in other and other[k] == v for other in configs)}
-    for name, job in (row for row in planned if row[0] not in begun):
-        choices = run_folder.choices_in(job.overrides)
-        config = common | {key: _value(key, text, runs) for key, text in choices.items() if key != "name"}
-        yield Run(name, RunStatus.MISSING, config, choices, summary={}, folder=sweep / job.run)
+    for job in plan.jobs:
+        name, folder = relative(Path(os.path.realpath(sweep / job.run))), sweep / job.run
+        run = named.get(name) or Run(name, RunStatus.MISSING, {}, {}, {}, folder=folder)
+        if not run.config and not run.error:
+            choices = run_folder.choices_in(job.overrides)
+            config = {key: _value(key, text, runs) for key, text in choices.items() if key != "name"}
+            named[name] = replace(run, config=common | config, overrides=choices)
+    return list(named.values())
 
 
 def _value(key: str, text: str, runs: Sequence[Run]) -> Any:

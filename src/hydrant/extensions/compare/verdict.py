@@ -346,7 +346,7 @@ class Effect(Change):
     """The best value of a key minus another one.
 
     Attributes:
-        leads: By setting of the other keys; below 0 where less is better.
+        leads: The best value minus the other one, by setting of the other keys.
     """
 
     key: str

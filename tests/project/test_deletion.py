@@ -52,8 +52,8 @@ def check_listings(listings: Mapping[str, Any], missing: Collection[str]) -> Non
 
 
 def tried(what: str, folder: Path, environment: Mapping[str, str]) -> Any:
-    program = ROOT / "tests" / "support" / "deletions.py"
-    return json.loads(printed(sys.executable, program, what, cwd=folder, env=environment))
+    program = (sys.executable, ROOT / "tests/support/deletions.py", what)
+    return json.loads(printed(*program, cwd=folder, env=environment))
 
 
 @pytest.mark.slow

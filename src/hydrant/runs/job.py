@@ -310,7 +310,7 @@ def unexpected_failure(error: BaseException, job: Job) -> RunResult:
 
 
 def first_failure(error: BaseException, folder: Path, world: "World") -> RunResult:
-    """Return the result to report: on rank 0 that of the first that failed, because it may only have lost that rank."""
+    """Return the result to report. Rank 0 reports that of the first that failed: it may only have lost that rank."""
     error = _or_rank_died(error)
     match error:
         case HydrantError():

@@ -189,11 +189,11 @@ def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Non
     The keys to change are those that the overrides name, and those that differ between the config composed with and
     without the overrides, e.g. all keys of a group whose option is replaced. All others keep their saved value.
     """
-    if ignored := [word for word in overrides if _group(word) in _no_training()]:
+    options, unused = read_options(folder), _no_training()
+    if ignored := [word for word in overrides if _group(word) in unused]:
         log.warning("not used, because nothing is trained: %s", " ".join(ignored))
     overrides = [word for word in overrides if word not in ignored]
-    options, new = read_options(folder), choices_in(overrides)
-    recorded = [word for word in read_overrides(folder) if _group(word) not in _no_training()]
+    new, recorded = choices_in(overrides), [w for w in read_overrides(folder) if _group(w) not in unused]
     replaced = {key for key, value in new.items() if options.get(key) not in (None, value)}
     # Overrides of a replaced option no longer apply, because the new option has other keys.
     kept = [w for w in recorded if _group(w) not in replaced and not choices_in([w]).keys() & new.keys()]

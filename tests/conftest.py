@@ -46,6 +46,11 @@ serve_forks()
 torch.ones(1, requires_grad=True).sum().backward()
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Test in one process more than there are cores: a test that waits leaves its core to another."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     end_of_worker.worker_id = os.getpid() if hasattr(config, "workerinput") else -1
 
@@ -79,12 +84,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of extensions, and of what uses all: figures, attacks, examples, the repository.
 
-    Another test that needs an extension says so by the marker. The core's run first.
+    Another test that needs an extension says so by the marker. The core's run first, then those of the repository,
+    some of which take a minute: at the end, other processes would wait for them.
     """
     for item in items:
         if _PLACES.intersection(item.path.relative_to(ROOT).parts) or item.get_closest_marker("figures"):
             item.add_marker("extension")
-    items.sort(key=lambda item: item.get_closest_marker("extension") is not None)
+    items.sort(key=lambda i: (i.get_closest_marker("extension") is not None, "project" not in i.path.parts))
 
 
 @pytest.fixture

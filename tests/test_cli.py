@@ -23,7 +23,7 @@ HYDRANT = Path(sys.executable).with_name("hydrant")
 
 
 @pytest.mark.parametrize(
-    "words", [("--help",), ("train", "--cfg", "job"), *slow((("--version",),), (("train", "--help"),))]
+    "words", [("--help",), *slow((("train", "--cfg", "job"),), (("--version",),), (("train", "--help"),))]
 )
 def test_closed_stdout_ends_a_command_like_a_signal(words: tuple[str, ...]) -> None:
     """As in `hydrant --help | head -1`, if `head` has ended before the help is printed."""

@@ -124,6 +124,7 @@ def test_signals_of_a_forked_process_do_not_count() -> None:
     assert exit_status(pid, seconds=0.5) is None
 
 
+@pytest.mark.slow
 def test_two_signals_that_come_as_one_end_no_process_that_has_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

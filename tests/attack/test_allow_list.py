@@ -1,6 +1,6 @@
 """Bypasses of the allow-list: no config calls what loads a file, an address or code, in the installed versions.
 
-`.ci/run` also runs this file with the lowest versions that pyproject.toml allows.
+`.ci/run lowest` also runs this file with the lowest versions that pyproject.toml allows.
 """
 
 import importlib

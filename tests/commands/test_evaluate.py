@@ -54,6 +54,7 @@ def test_splits_by_name(trained: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "360 samples" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_renamed_checkpoint_with_overrides(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def evaluated(*words: str) -> dict[str, Any]:
         assert cli.main(["evaluate", *words, "--json"]) == 0

@@ -68,6 +68,7 @@ def test_the_configs_are_those_of_hydra(jobs: JobComposer) -> None:
         config.optimizer.lr = 99.0
 
 
+@pytest.mark.slow
 def test_tests_compose_the_files_of_a_user_as_hydra_does(workdir: Path) -> None:
     for name, text in {
         "experiment/mine": "defaults: [{override /optimizer: mine}]\noptimizer: {lr: 0.3}\nnotes: a",

@@ -51,7 +51,7 @@ def read(source: LoaderSource, updates: range, world_size: int = 1, micro_batch_
     return targets
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_next_readable_sample_replaces_a_damaged_one(num_workers: int) -> None:
     whole = read(make_source(Samples()), range(5))
     expected = [{3: 5, 4: 5, 19: 0}.get(index, index) for index in whole]

@@ -35,6 +35,7 @@ def network(**changes: Any) -> AirbenchNet:
     return AirbenchNet(**{**settings, **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("published", ["cifar10"], indirect=True)
 def test_the_experiment_trains_and_resumes_exactly(
     published: Any, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -37,6 +37,7 @@ def test_estimates_of_known_noise_are_not_biased() -> None:
     assert variance == pytest.approx(deviation.square().sum().item(), rel=0.02)
 
 
+@pytest.mark.slow
 def test_it_is_that_of_the_gradients_of_single_samples(train: Train) -> None:
     run = train(*WORDS, *HOOK, name="measured")
     assert_same_state(weights(train(*WORDS, name="plain")), weights(run))

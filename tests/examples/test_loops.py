@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from example_projects import EXAMPLES, use_example
+from marks import slow_but
 from run_folders import rows, weights
 from torch.testing import assert_close
 from training_runs import Train, seeded_batches
@@ -23,7 +24,7 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("without_gpu")
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", slow_but(("gan", "graph", "lstm"), LOOPS))
 def test_a_run_is_the_plain_loop_of_its_file(name: str, train: Train) -> None:
     words = (f"experiment={name}", *FEW)
     plan = prepare(hydrant.compose(words))

@@ -17,6 +17,7 @@ def tensors(source: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return source.inputs, source.targets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "shuffled", "num_samples"), [(42, False, 5000), (7, True, 500)])
 def test_the_numbers_are_those_of_the_package(seed: int, shuffled: bool, num_samples: int) -> None:
     package = pytest.importorskip("mnist1d.data", reason="needs the package: uv pip install mnist1d")

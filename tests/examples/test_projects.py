@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 from example_projects import EXAMPLES, use_example
+from marks import slow
 from run_folders import rows
 from training_runs import Train
 
@@ -20,11 +21,12 @@ COMMANDS = {
         r"^uv run hydrant train (.*)$", (folder / "README.md").read_text(), re.MULTILINE
     )
 }
+RUN = sorted(COMMANDS)
 WITH_FILES = ("airbench", "track3")
 """Projects that need a download. Their own tests train them with files that they write."""
 
 
-@pytest.mark.parametrize(("name", "words"), sorted(COMMANDS))
+@pytest.mark.parametrize(("name", "words"), [*RUN[::3], *slow(*RUN[1::3], *RUN[2::3])])
 def test_a_command_of_a_readme_trains(
     name: str, words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "call", call)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "one",
     [

@@ -30,6 +30,7 @@ def project(monkeypatch: pytest.MonkeyPatch) -> None:
     use_example("track3", monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_gpu")
 def test_the_updates_of_the_experiment_are_those_of_the_script(train: Train, workdir: Path) -> None:
     files = [

@@ -17,6 +17,7 @@ print(torch.cuda.device_count(), torch.cuda.mem_get_info(1)[1] / 2**30, (x + x).
 """
 
 
+@pytest.mark.slow
 @pytest.mark.extension
 def test_runs_a_command_with_gpus(tmp_path: Path) -> None:
     options = ["--devices", "2", "--memory-gib", "1", "--trace", str(tmp_path / "calls")]

@@ -141,6 +141,7 @@ def second_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     torch.cuda.set_device(0)
 
 
+@pytest.mark.slow
 def test_a_run_on_the_second_gpu_equals_that_on_the_first(
     train: Train, second_gpu: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

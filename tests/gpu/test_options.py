@@ -117,7 +117,7 @@ TOGETHER = {
 
 
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize("name", of_extension(*TOGETHER))
+@pytest.mark.parametrize("name", of_extension("sgd fp16", *slow("muon bf16")))
 def test_several_options_together(name: str, assert_equal: Callable[..., None]) -> None:
     optimizer, precision = name.split()
     assert_equal(*DIGITS, f"optimizer={optimizer}", f"precision={precision}", *TOGETHER[name])

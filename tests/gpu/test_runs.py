@@ -142,6 +142,7 @@ def test_a_killed_run_continues_bit_for_bit(words: str, workdir: Path) -> None:
     assert_equal_runs(workdir / "outputs/killed_run", workdir / "outputs/whole", 15)
 
 
+@pytest.mark.slow
 @pytest.mark.extension
 @pytest.mark.cuda(stub=True)
 def test_commands_on_a_finished_run(

@@ -17,6 +17,7 @@ import gpu
 import numpy as np
 import pytest
 import torch
+from marks import slow
 from run_folders import rows
 from safetensors.torch import load_file
 
@@ -271,7 +272,9 @@ def test_each_wait_is_needed(see: Callable[[], dict[str, Any]], waits: Waits) ->
     assert not unneeded
 
 
-@pytest.mark.parametrize("order", [pytest.param("late", marks=LATE), pytest.param("side", marks=SIDE_FIRST)])
+@pytest.mark.parametrize(
+    "order", [*slow(pytest.param("late", marks=LATE)), pytest.param("side", marks=SIDE_FIRST)]
+)
 def test_late_streams_train_as_the_cpu(order: str, train: Train, on_cpu: Train, words: list[str]) -> None:
     """Batches are copied before they are used, and kept until they were; checkpoints hold what their update made."""
     words = [*words, "duration=20", "log_every=5", "eval_every=10", "save_every=5", "keep_last=4"]

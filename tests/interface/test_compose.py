@@ -5,9 +5,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 import hydrant
 
 
+@pytest.mark.slow
 def test_threads_may_compose_at_once(tmp_path: Path) -> None:
     """Each gets the config of its own overrides and conf folder, and the process is as before."""
     folders = [tmp_path / name for name in "ab"]

@@ -102,7 +102,7 @@ def lazy_norm() -> nn.Module:
     return Lazy().insert(1, nn.LazyBatchNorm1d())
 
 
-@pytest.mark.parametrize("model", [Lazy, Lazy(), lazy_norm])
+@pytest.mark.parametrize("model", [Lazy, *slow(Lazy(), lazy_norm)])
 def test_layers_without_shapes_get_them_from_the_samples(model: Any) -> None:
     run = train("run", model=model, data=own_data())
     first, *_, last = run.model("last")

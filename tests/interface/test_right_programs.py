@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from marks import of_extension
+from marks import of_extension, slow
 from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch.utils.data import TensorDataset
@@ -180,7 +180,7 @@ class Sparse(nn.Module):
         return self.table(points.abs().sum(1).long())
 
 
-@pytest.mark.parametrize("make", [Energy, Frozen, Sparse])
+@pytest.mark.parametrize("make", [Energy, *slow(Frozen, Sparse)])
 def test_runs_continue_bit_for_bit(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         interrupt_at(patch, 3)

@@ -56,7 +56,7 @@ def test_a_run_is_refused_that_begins_with_a_stranger_s_model(evil: Path, train:
 
 
 def test_the_installed_timm_does_not_unpickle_weights(evil: Path) -> None:
-    """The lowest version that pyproject.toml allows does not either; .ci/run tests it."""
+    """The lowest version that pyproject.toml allows does not either; `.ci/run lowest` tests it."""
     file = str(evil / "pytorch_model.bin")
     for load in (load_state_dict, lambda file: load_checkpoint(timm.create_model("test_resnet"), file)):
         with pytest.raises(Exception):  # noqa: B017, PT011  # which one depends on the versions of timm and torch

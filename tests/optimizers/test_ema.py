@@ -149,7 +149,7 @@ def test_the_average_of_a_short_run_is_near_the_weights(train: Train) -> None:
     assert last["val_ema/accuracy"] > last["val/accuracy"] - 0.05
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16_true", pytest.param("fp16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["fp32", *slow("bf16_true", "fp16")])
 def test_the_average_resumes_exactly(precision: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     words = (
         *SHORT,

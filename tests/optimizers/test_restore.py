@@ -40,7 +40,7 @@ def test_state_of_bfloat16_weights_is_not_rounded(kind: Any) -> None:
     torch.testing.assert_close(restored.state[half], optimizer.state[whole], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("optimizer", ["nadam", "asgd"])
+@pytest.mark.parametrize("optimizer", ["nadam", *slow("asgd")])
 def test_a_run_with_bfloat16_weights_resumes_exactly(
     optimizer: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +53,7 @@ WIDE = ("tracker=local", "model.hidden=[256,256]", "duration=22", "log_every=5",
         "save_every=11")  # fmt: skip
 OPTIONS = options_of("optimizer")
 OTHERS = ("library", "sparse_adam")  # not chosen alone; for models with sparse gradients
-FAST = ("muon", "soap")
+FAST = ("muon",)
 
 
 @pytest.mark.parametrize(

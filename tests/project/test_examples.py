@@ -84,6 +84,7 @@ def words_of(example: Example) -> tuple[str, ...]:
     return (f"experiment={example.name}", *SHORT, *example.words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "example", [EXAMPLES[0], *slow(*EXAMPLES[1:])], ids=[example.name for example in EXAMPLES]
 )

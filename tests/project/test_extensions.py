@@ -52,21 +52,21 @@ def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", str(workdir / "installed"))
 
     _, _, tally, sweep, stop = commands(PAGE)
-    words = ("duration=4000", "log_every=20", "save_every=4000", "eval_every=4000", "tracker=local")
+    words = ("duration=1500", "log_every=20", "save_every=1500", "eval_every=1500", "tracker=local")
     sweep_call = call(sweep, *words, "hydra.sweep.subdir=${hydra:job.num}")
     with subprocess.Popen(sweep_call, stdout=subprocess.DEVNULL) as process:
         wait_for_row(workdir / "multirun" / "pair" / "0", 20, process)
         unit = int((workdir / "multirun" / "pair" / ".detached_pid").read_text())
-        os.kill(unit, signal.SIGSTOP)  # so that it is not finished before the command has started
+        os.killpg(unit, signal.SIGSTOP)  # so that it is not finished before the command has started
         process.kill()
     assert f"multirun/pair: cancelled process {unit};" in printed(*call(stop))
-    os.kill(unit, signal.SIGCONT)
+    os.killpg(unit, signal.SIGCONT)
     wait_until_gone([unit], seconds=60)
     assert json.loads(printed(*call(tally)))["statuses"] == {"preempted": 1}
     printed(*sweep_call)
     answer = {"version": 1, "command": "tally", "statuses": {"finished": 2}}
     assert json.loads(printed(*call(tally))) == answer
-    assert (workdir / "diary.txt").read_text() == "4000\n" * 2
+    assert (workdir / "diary.txt").read_text() == "1500\n" * 2
     assert printed(*call(tally, "--help")).startswith(text.splitlines()[0])
     assert "  tally  " in printed(*call("hydrant --help"))
 

@@ -81,6 +81,7 @@ def test_a_wheel_records_its_commit_and_where_extras_come_from(hydrant: Path, tm
     assert re.search(r"install 'hydrant-ml\[onnx\] @ file:///.*\.whl'$", command.strip())
 
 
+@pytest.mark.slow
 def test_installed_command_runs_in_an_empty_folder(hydrant: Path, tmp_path: Path) -> None:
     assert "train" in run(hydrant, "--help", cwd=tmp_path)
     assert "cosine" in run(hydrant, "train", "--help", cwd=tmp_path)

@@ -43,6 +43,7 @@ def test_the_nearest_tests_come_first(
     assert lacks not in tests
 
 
+@pytest.mark.slow
 def test_the_exit_status_is_that_of_the_tests(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "quick").write_bytes(SCRIPT.read_bytes())

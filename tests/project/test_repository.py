@@ -105,15 +105,7 @@ def _texts_for_users() -> Iterator[tuple[Path, str]]:
                 yield path, node.value
 
 
-def test_no_docstring_holds_half_of_a_surrogate_pair() -> None:
-    """Python 3.13 and later cannot import such a module."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for file in (ROOT / "src").rglob("*.py"):
-        nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, kinds)]
-        for text in filter(None, map(ast.get_docstring, nodes)):
-            assert text.isascii() or text.encode(), file
-
-
+@pytest.mark.slow
 def test_no_message_names_a_page_that_an_installed_package_lacks() -> None:
     naming = {path.relative_to(ROOT).as_posix() for path, text in _texts_for_users() if "docs/" in text}
     assert naming <= {"src/hydrant/extensions/docs/command.py"}, "which finds the pages of the package"

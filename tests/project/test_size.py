@@ -4,6 +4,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
 from repository import ROOT
 
 SOURCE = '''"""A module."""
@@ -59,6 +60,7 @@ def size(folder: Path, *words: str, **limits: float) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_at_its_limit_passes_and_what_is_above_is_named(tmp_path: Path) -> None:
     """Each figure is its limit exactly: one less fails."""
     status, printed, _ = size(tmp_path)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from marks import slow, slow_but
 from processes import printed
 from repository import ROOT, conf_files
 
@@ -50,7 +51,7 @@ def test_a_misspelt_key_is_refused_without_torch() -> None:
     assert imported(refused.value.stderr) & SLOW == set()
 
 
-@pytest.mark.parametrize("command", CALLS)
+@pytest.mark.parametrize("command", slow_but(("hydrant --help", "python train.py --cfg job"), CALLS))
 def test_help_imports_nothing_slow(command: str) -> None:
     process = run(CALLS[command])
     assert process.stdout.strip()
@@ -106,7 +107,7 @@ def completed_by_bash(line: str, cwd: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "program",
-    ["hydrant train", "python train.py", "python3 train.py", "train.py", "uv run hydrant train", "uv run train.py"],
+    ["hydrant train", "uv run train.py", *slow("python train.py", "python3 train.py", "uv run hydrant train")],
 )  # fmt: skip
 def test_bash_gets_the_completions(program: str) -> None:
     assert completed_by_bash(f"{program} seed=1 optimizer=adamw", ROOT) == ["optimizer=adamw"]
@@ -131,6 +132,7 @@ def completed_by(shell: str, line: str) -> set[str]:
     return set(printed("zsh", "-f", "-c", script, env=environment).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_get_the_completions(shell: str) -> None:
     formats = {f"precision=fp{bits}" for bits in (8, 16, 32, 64)}

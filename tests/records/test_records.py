@@ -42,6 +42,7 @@ assert cli.main(["status", "outputs/run"]) == 0
 """
 
 
+@pytest.mark.slow
 @pytest.mark.extension
 def test_a_new_field_of_the_summary_that_compare_shows_takes_three_places(tmp_path: Path) -> None:
     assert len(EDITS) == 3

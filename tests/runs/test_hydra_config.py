@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from faulty_model import TORCHRUN
-from marks import of_extension
+from marks import of_extension, slow
 from processes import printed
 from repository import ROOT
 from tiny_runs import TINY
@@ -35,7 +35,7 @@ def seen(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text())
 
 
-@pytest.mark.parametrize("launcher", ["basic", *of_extension("local")])
+@pytest.mark.parametrize("launcher", ["basic", *of_extension(*slow("local"))])
 def test_each_job_of_a_sweep_sees_its_own_settings(
     launcher: str, workdir: Path, user_module: UserModule
 ) -> None:

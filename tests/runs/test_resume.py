@@ -472,6 +472,7 @@ TIMM = ("tracker=local", "model=timm", "model.name=test_vit", "data=synthetic", 
         "init_from=timm:test_vit.r160_in1k")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_initial_weights_from_timm(
     train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

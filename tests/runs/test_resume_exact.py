@@ -7,7 +7,7 @@ from training_runs import DIGITS, Train, UserModule, interrupt_at, whole_and_res
 
 
 @pytest.mark.parametrize(
-    "optimizer", ["adamw", *slow("sgd", "lbfgs", "asgd"), *of_extension("muon", *slow("lamb", "torch_muon"))]
+    "optimizer", ["adamw", *slow("sgd", "lbfgs", "asgd"), *of_extension(*slow("muon", "lamb", "torch_muon"))]
 )
 @pytest.mark.parametrize("stop_at", [3, pytest.param(7, marks=pytest.mark.slow)])
 def test_an_interrupted_run_continues_exactly(

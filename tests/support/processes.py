@@ -1,5 +1,6 @@
 """Fork processes, wait for runs in child processes, and find their processes."""
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -70,6 +71,7 @@ def _run_python(words: list[str], env: Mapping[str, str]) -> int:
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         os.dup2(null, max(int(name), 3))
     sys.stdin, sys.stdout, sys.stderr = (open(n, how, 1, closefd=False) for n, how in enumerate("rww"))  # noqa: SIM115
+    atexit._clear()  # they are of this process: the SDK of W&B would remove a folder of it
     os.environ.clear()
     os.environ.update(env)
     if "PYTHONPATH" in env:

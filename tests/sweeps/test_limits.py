@@ -111,6 +111,7 @@ def test_two_sweeps_at_once_in_one_folder_plan_the_jobs_of_both(
     assert "; 2 that never began are left out" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_max_seconds_lets_the_jobs_save_and_starts_no_other(sweep: Sweeping) -> None:
     """The time that a machine needs to start a job is not known here: the limit may come before or while it trains."""
     ended = sweep("seed=0,1", "duration=100000000", "hydra.sweeper.max_seconds=3")

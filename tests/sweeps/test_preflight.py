@@ -91,6 +91,7 @@ def test_one_prepared_job_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch
     assert alive == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_composed_job_keeps_little_memory(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 50 KiB, without what all jobs share."""
     sizes = dict[int, int]()

@@ -38,6 +38,7 @@ def test_every_job_of_a_ready_grid_is_valid(grid: str) -> None:
     assert len({json.dumps(config) for config in configs}) == len(jobs) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", each(EXPERIMENTS, "experiment"))
 def test_every_value_in_the_grid_of_an_experiment_is_valid(experiment: str) -> None:
     text = option_path("experiment", experiment).read_text()

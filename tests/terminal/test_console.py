@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 LINE = "x" * 99
 PROGRAM = f"""
 import os
@@ -17,6 +19,7 @@ with standard_streams():
 """
 
 
+@pytest.mark.slow
 def test_a_slow_reader_of_a_non_blocking_stream_gets_everything() -> None:
     """Programs that share a terminal or a pipe with this one may make it non-blocking."""
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE) as process:

@@ -192,7 +192,7 @@ def test_a_run_makes_as_many_updates_as_its_duration(train: Train) -> None:
     assert len(advanced) == 45  # ceil(1437 / 32)
 
 
-@pytest.mark.parametrize("sizes", ["64", "{0:32,100:64}"])
+@pytest.mark.parametrize("sizes", ["{0:32,100:64}", pytest.param("64", marks=pytest.mark.slow)])
 def test_overfitting_one_batch(sizes: str, train: Train) -> None:
     folder = train("tracker=local", "debug=overfit", f"global_batch_size={sizes}")
     assert rows(folder)[-1]["train/loss"] < 0.01

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 from limited_memory import LIMITED_RUN
-from marks import of_extension
+from marks import of_extension, slow
 from run_folders import summary
 from training_runs import Train
 
@@ -37,7 +37,7 @@ print(after.ru_minflt - before.ru_minflt, before.ru_maxrss / 2**10)
 
 
 @pytest.mark.usefixtures("limited_model")
-@pytest.mark.parametrize("words", [(), *of_extension((COMPILED,))])
+@pytest.mark.parametrize("words", [(), *of_extension(*slow((COMPILED,)))])
 def test_out_of_memory_in_training_names_the_keys(
     words: tuple[str, ...], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,7 +113,7 @@ def _in_double(
 
 @pytest.mark.usefixtures("workdir", "without_gpu")
 @pytest.mark.parametrize(
-    ("option", "updates", "micro", "in_file"), [("lbfgs", 5, 24, False), ("adamw", 20, 8, True)]
+    ("option", "updates", "micro", "in_file"), [*slow(("lbfgs", 5, 24, False)), ("adamw", 20, 8, True)]
 )
 def test_fp64_is_a_loop_in_double_to_the_last_digit(
     option: str, updates: int, micro: int, in_file: bool

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import triplets
 from example_projects import EXAMPLES, use_example
+from marks import slow
 from ranks import run_on_ranks
 from run_folders import assert_close_rows, assert_same_state, rows, training, weights
 from torch.testing import assert_close
@@ -58,7 +59,7 @@ def losses(folder: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if k.startswith("train/")} for row in rows(folder)]
 
 
-@pytest.mark.parametrize(("words", "every"), [(DCGAN, 1), (WGAN_GP, 5), (INFO, 1)])
+@pytest.mark.parametrize(("words", "every"), [(DCGAN, 1), (WGAN_GP, 5), *slow((INFO, 1))])
 def test_the_weights_are_those_of_the_authors_loops(
     words: tuple[str, ...], every: int, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +74,7 @@ def test_the_weights_are_those_of_the_authors_loops(
         assert row["train/loss"] == pytest.approx(row["train/critic"] + row["train/generator"])
 
 
-@pytest.mark.parametrize(("words", "name"), [(DCGAN, "dcgan"), (WHOLE["halves"], "halves8")])
+@pytest.mark.parametrize(("words", "name"), [*slow((DCGAN, "dcgan")), (WHOLE["halves"], "halves8")])
 def test_ranks_micro_batches_and_a_loss_scaler_change_rounding_only(
     words: Sequence[str], name: str, train: Train, on_two_ranks: Path
 ) -> None:
@@ -90,7 +91,7 @@ def test_a_single_optimizer_in_turn_is_no_turn_in_evaluation(train: Train) -> No
     assert {"val/critic", "val/generator"} < rows(alone)[-1].keys()
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", ["halves", *slow("triplets")])
 def test_a_loss_of_a_whole_batch_is_that_of_a_plain_loop(
     name: str, train: Train, monkeypatch: pytest.MonkeyPatch, on_two_ranks: Path
 ) -> None:

@@ -1,7 +1,6 @@
 """The worker processes of a DataLoader: start, signals, and the error when one dies."""
 
 import contextlib
-import faulthandler
 import gc
 import multiprocessing
 import os
@@ -20,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hydrant.batch import tensors_of
 from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, first_line, location, typed_line
+from hydrant.imports import paused_gc
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ def iterate_loader(
 
 def _started(loader: Iterable[T]) -> Iterator[T]:
     try:
-        with warnings.catch_warnings():  # torch warns of the same error
+        with warnings.catch_warnings(), paused_gc():  # torch warns of the same error; see `init_worker`
             warnings.filterwarnings("ignore", "Got pickle error when attempting to start a worker")
             return iter(loader)
     except (pickle.PicklingError, AttributeError, TypeError) as error:  # pickle raises all three
@@ -173,11 +173,10 @@ def _sigchld_restored() -> Generator[None]:
 def init_worker(_: int) -> None:
     """Make a worker survive Ctrl-C and SIGTERM, because the loop still needs batches to finish its update and save.
 
-    It destroys nothing that the training process has left: a process group of gloo would wait for threads that a fork
-    lacks. A crash shows its lines of Python.
+    It destroys nothing that the training process has left, which may crash or wait for threads that a fork lacks.
     """
     gc.freeze()
-    faulthandler.enable(2)
+    gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_exit_on_sigterm_from_parent, daemon=True).start()

@@ -57,6 +57,7 @@ def test_the_class_of_a_metric_has_bounds(tmp_path: Path) -> None:
     assert group.estimate.high == 1.0
 
 
+@pytest.mark.slow
 def test_one_value_a_run_is_drawn_as_a_point(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     for optimizer, value in (("adamw", 0.9), ("sgd", 0.8)):
         for seed in range(2):
@@ -170,7 +171,7 @@ def test_the_verdict_on_such_runs_alone_sends_to_the_warnings(tmp_path: Path) ->
     assert comparing(tmp_path).verdict.sentence == "No result: no run is in a group; the warnings say why."
 
 
-@pytest.mark.parametrize("num_plain", [0, 1])
+@pytest.mark.parametrize("num_plain", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_comparison_with_few_or_no_other_runs_is_complete(
     num_plain: int, tmp_path: Path, open_page: Callable[[Path], Page]
 ) -> None:

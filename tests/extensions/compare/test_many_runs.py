@@ -33,6 +33,7 @@ def compared(runs: Sequence[Run]) -> Comparison:
     return compare(runs, Question(metric="val/accuracy", mode="max"))
 
 
+@pytest.mark.slow
 def test_a_report_of_many_runs_fits_on_a_screen_and_the_files_have_all() -> None:
     comparison = compared(grid(400))
     lines = to_text(comparison, None).splitlines()

@@ -81,25 +81,7 @@ def test_the_filter_applies_to_the_table_and_to_single_runs(page: Page) -> None:
         assert figure(page, "curves").locator("path.line").count() == with_curve
 
 
-def test_words_that_are_no_condition_filter_nothing_and_are_named(page: Page) -> None:
-    box = page.get_by_role("searchbox", name="Filter runs")
-    for words, (count, problem) in {
-        "seed<": (20, "Not used: seed< (a value is missing)"),
-        "lr=0.1 seed<2": (8, "Not used: lr=0.1 (no column lr)"),
-        "optim=adamw": (20, "Not used: optim=adamw (no column optim; optimizer?)"),
-        "seed<two": (20, "Not used: seed<two (two is not a number)"),
-        "optimizer<5 lion": (5, "Not used: optimizer<5 (optimizer has no numbers)"),
-        "seed==0": (20, "Not used: seed==0 (write =, <, >, <= or >=)"),
-        "=0 <": (20, "Not used: =0 (a column is missing), < (a column is missing)"),
-        "error=0": (0, ""),
-        "seed<2": (8, ""),
-    }.items():
-        box.fill(words)
-        expect(page.get_by_text(f"{count} of 20 runs", exact=True)).to_be_visible()
-        expect(page.locator("#runs .problem")).to_have_text(problem)
-        expect(box).to_have_attribute("aria-invalid", str(bool(problem)).lower())
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1400, 390])
 def test_tables_show_whether_they_have_more_columns(
     open_page: Callable[..., Page], report: Path, width: int
@@ -129,6 +111,7 @@ def test_tables_leave_out_empty_columns(open_page: Callable[..., Page], tmp_path
     assert heads == ["optimizer", "n", "mean", "median", "difference"], "without intervals and tests"
 
 
+@pytest.mark.slow
 def test_the_page_works_with_a_keyboard_and_a_screen_reader(page: Page) -> None:
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the results")).to_be_focused()
@@ -171,6 +154,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_follow_the_system_and_the_choice(
     open_page: Callable[..., Page], report: Path, scheme: str
@@ -243,6 +227,7 @@ def rates_page(open_page: Callable[..., Page], rates: Comparison, tmp_path: Path
     return open_page(tmp_path / "report.html")
 
 
+@pytest.mark.slow
 def test_noise_and_target_have_sections_with_their_sentences(rates_page: Page, rates: Comparison) -> None:
     page, verdicts = rates_page, rates.verdicts
     assert verdicts.against is not None
@@ -256,6 +241,7 @@ def test_noise_and_target_have_sections_with_their_sentences(rates_page: Page, r
     assert figure(page, "noise").locator("circle").count() == 10, "nine groups with noise, and the pooled one"
 
 
+@pytest.mark.slow
 def test_the_figure_of_learning_rates_shows_lines_basins_and_failures(rates_page: Page) -> None:
     shown = figure(rates_page, "sensitivity")
     assert "2 lines over 0.0001 to 1; basins optimizer=adamw \N{MULTIPLICATION SIGN}" in description(
@@ -273,6 +259,7 @@ def test_the_figure_of_learning_rates_shows_lines_basins_and_failures(rates_page
     assert shown.locator("path.line").first.get_attribute("d") != initial
 
 
+@pytest.mark.slow
 def test_the_figure_of_tuning_shows_a_curve_and_a_band_for_each_method(rates_page: Page) -> None:
     shown = figure(rates_page, "tuning")
     assert description(rates_page, "tuning") == "Expected best of n trials: 2 methods, up to 5 trials"
@@ -306,6 +293,7 @@ def write_study(study: Path) -> Path:
     return study
 
 
+@pytest.mark.slow
 def test_a_study_has_a_history_and_a_pareto_front(open_page: Callable[..., Page], tmp_path: Path) -> None:
     comparison = comparing(write_study(tmp_path / "study"), by=["optimizer.lr", "seed"])
     assert [run.state for run in comparison.runs] == ["finished"] * 3 + ["pruned", "finished"]
@@ -319,6 +307,7 @@ def test_a_study_has_a_history_and_a_pareto_front(open_page: Callable[..., Page]
     assert "num_parameters" in figure(page, "scatter").locator("text").all_text_contents()
 
 
+@pytest.mark.slow
 def test_the_heat_map_of_a_search_has_ranges_and_no_missing_cells(
     open_page: Callable[..., Page], tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from hydrant.extensions.compare.sources import Question
 from hydrant.terminal.text import digits_of, number
 
 
+@pytest.mark.slow
 def test_curves_of_one_run_have_its_name(open_page: Callable[..., Page], tmp_path: Path) -> None:
     write_run(tmp_path / "first", {"optimizer": "adamw"}, 0.9)
     write_page(comparing(tmp_path), tmp_path / "report.html")
@@ -33,7 +34,7 @@ def test_curves_of_one_run_have_its_name(open_page: Callable[..., Page], tmp_pat
     assert description(page, "curves").startswith("Curves: val/accuracy over updates, 1 run")
 
 
-@pytest.mark.parametrize("size", [1e6, -1e6, 1e-7, 0.3])
+@pytest.mark.parametrize("size", [1e6, *slow(-1e6, 1e-7, 0.3)])
 def test_small_differences_of_values_of_any_size_are_shown(
     size: float, open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
@@ -56,6 +57,7 @@ def test_small_differences_of_values_of_any_size_are_shown(
     assert all(number(values[-1], 7) in shown for values in planted.values())
 
 
+@pytest.mark.slow
 def test_curves_change_their_unit_metric_scale_and_smoothing(page: Page) -> None:
     assert description(page, "curves").startswith("Curves: val/accuracy over updates, 4 groups")
     line = figure(page, "curves").locator("path.line").first
@@ -96,6 +98,7 @@ def test_curves_begin_where_they_can_be_told_apart(page: Page) -> None:
     assert "0" in figure(page, "curves").locator("text").all_text_contents()
 
 
+@pytest.mark.slow
 def test_the_beginning_of_curves(scripted: Callable[[str], Any]) -> None:
     steep, tail = [0.0, 8.0, 9.0, 9.2, 9.4], [0.0, 7.6, 8.6, 8.9, 9.0]
     for first, second, expected in (
@@ -171,6 +174,7 @@ def test_smoothing_equals_that_of_wandb(scripted: Callable[[str], Any]) -> None:
     assert values == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_figures_switch_their_axes_and_groups(page: Page) -> None:
     assert (
         description(page, "heatmap")
@@ -197,6 +201,7 @@ def test_figures_switch_their_axes_and_groups(page: Page) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_tip_shows_the_values_at_the_pointer(page: Page) -> None:
     figure(page, "curves").get_by_role("img").hover(position={"x": 600, "y": 150})
     expect(page.locator("#tip")).to_contain_text(
@@ -212,6 +217,7 @@ def test_the_tip_shows_the_values_at_the_pointer(page: Page) -> None:
     expect(page.locator("#tip")).to_contain_text("(finished)")
 
 
+@pytest.mark.slow
 def test_filtered_runs_are_not_shown_as_missing(page: Page) -> None:
     page.get_by_role("searchbox", name="Filter runs").fill("optimizer=adamw")
     assert description(page, "heatmap").endswith(
@@ -240,6 +246,7 @@ def test_schedules_are_shown_as_logged(open_page: Callable[..., Page], tmp_path:
     assert description(page, "schedules") == "Schedules: 1 different schedules of optim/weight_decay"
 
 
+@pytest.mark.slow
 def test_names_do_not_overlap_on_a_narrow_screen(open_page: Callable[..., Page], report: Path) -> None:
     page = open_page(report)
     page.set_viewport_size({"width": 390, "height": 800})
@@ -260,6 +267,7 @@ def test_names_do_not_overlap_on_a_narrow_screen(open_page: Callable[..., Page],
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, *slow(1400)])
 def test_no_line_of_the_parallel_coordinates_crosses_a_label(
     open_page: Callable[..., Page], report: Path, width: int
@@ -281,6 +289,7 @@ def test_no_line_of_the_parallel_coordinates_crosses_a_label(
     assert all(left >= 0 and right <= width for left, _, right, _ in labels)
 
 
+@pytest.mark.slow
 def test_bars_show_what_the_colours_mean(page: Page) -> None:
     """The line of the best run has the colour at the top of the axis of the result, that of the worst the one below."""
     stops = figure(page, "parallel").locator("linearGradient stop")
@@ -297,6 +306,7 @@ def test_bars_show_what_the_colours_mean(page: Page) -> None:
     assert {"0.9001", "0.9704"} <= set(heatmap.locator("text.soft").all_text_contents())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SVG", pytest.param("PNG", marks=pytest.mark.slow)])
 def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
     figures = page.locator("figure").all()

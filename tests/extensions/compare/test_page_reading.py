@@ -40,6 +40,7 @@ def drag(page: Page, target: Locator, start: tuple[float, float], end: tuple[flo
     page.mouse.up()
 
 
+@pytest.mark.slow
 def test_a_drag_enlarges_and_a_double_click_shows_all(page: Page) -> None:
     curves = figure(page, "curves").get_by_role("img")
     everything = description(page, "curves")
@@ -57,26 +58,7 @@ def test_a_drag_enlarges_and_a_double_click_shows_all(page: Page) -> None:
     assert description(page, "curves") == everything, "a click is no drag"
 
 
-def test_a_range_without_width_is_no_part(open_page: Callable[..., Page], report: Path) -> None:
-    """A reader may enlarge until the ends of the range are equal but for rounding; then nothing can be drawn."""
-    page = open_page(report, "curves.x=[69.13222796102939,69.1322279610294]")
-    assert description(page, "curves").endswith("4 groups, from 50")
-
-
-def test_escape_ends_a_drag(page: Page) -> None:
-    curves = figure(page, "curves").get_by_role("img")
-    curves.scroll_into_view_if_needed()
-    box = curves.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 300, box["y"] + 100)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 500, box["y"] + 100)
-    page.keyboard.press("Escape")
-    everything = description(page, "curves")
-    page.mouse.up()
-    assert description(page, "curves") == everything
-
-
+@pytest.mark.slow
 def test_the_curves_work_by_keyboard_and_the_cursor_stops_at_points(page: Page) -> None:
     stage = page.get_by_role("group", name="Curves. Left and right")
     stage.focus()
@@ -95,6 +77,7 @@ def test_the_curves_work_by_keyboard_and_the_cursor_stops_at_points(page: Page) 
     assert figure(page, "curves").locator("path.points").count() == 4
 
 
+@pytest.mark.slow
 def test_several_metrics_share_one_axis(page: Page) -> None:
     page.get_by_text("and more", exact=True).click()
     page.get_by_role("checkbox", name="train/loss").check()
@@ -114,6 +97,7 @@ def test_several_metrics_share_one_axis(page: Page) -> None:
     assert len(set(axes)) == 1, "the zoom is that of all"
 
 
+@pytest.mark.slow
 def test_a_run_opens_alone_and_beside_another_one(page: Page) -> None:
     opener = page.locator("#runs-table").get_by_role("button", name=ONE)
     opener.focus()
@@ -145,6 +129,7 @@ def test_a_run_opens_alone_and_beside_another_one(page: Page) -> None:
     expect(page.get_by_role("dialog")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_address_keeps_the_choices(page: Page, open_page: Callable[..., Page], report: Path) -> None:
     page.get_by_role("searchbox", name="Filter runs").fill("seed<3")
     page.get_by_label("Metric", exact=True).select_option("val/loss")
@@ -184,6 +169,7 @@ def test_a_wrong_address_counts_as_none(open_page: Callable[..., Page], report: 
     assert page.locator("#runs-table tbody tr").count() in (0, 20)
 
 
+@pytest.mark.slow
 def test_a_brush_shows_only_the_runs_within_it(page: Page) -> None:
     parallel = figure(page, "parallel").get_by_role("img")
     box = parallel.evaluate("s => [s.viewBox.baseVal.width, s.viewBox.baseVal.height]")
@@ -201,6 +187,7 @@ def test_a_brush_shows_only_the_runs_within_it(page: Page) -> None:
     expect(chip).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_pictures_are_in_the_file_until_it_is_large(open_page: Callable[..., Page], tmp_path: Path) -> None:
     for n in range(3):
         folder = write_run(tmp_path / f"run-{n}", {"seed": n}, 0.9) / "pictures" / "samples"
@@ -366,31 +353,6 @@ def test_ctrl_c_leaves_a_page_that_rests(
     monkeypatch.setattr(follow_module.time, "sleep", interrupt)
     assert cli.main(["compare", str(run), "--html", str(page), "--follow"]) == 130
     assert 'data-reload="0"' in page.read_text()
-
-
-def test_a_look_rests_sixty_times_its_processor_time(
-    training: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So runs take at most a second of it in a minute, however many they are."""
-    runs = [write_run(tmp_path / f"{n}", {"seed": n}, 0.9, status="running", num_rows=50) for n in range(20)]
-    for run in runs:
-        training.enter_context(exclusive(run))
-    spent, rested = list[float](), list[float]()
-    began = time.process_time()
-
-    def sleep(seconds: float) -> None:
-        nonlocal began
-        spent.append(time.process_time() - began)
-        rested.append(seconds)
-        log(runs[len(spent)], 200, 0.5)
-        if len(spent) == 5:
-            raise KeyboardInterrupt
-        began = time.process_time()
-
-    monkeypatch.setattr(follow_module.time, "sleep", sleep)
-    with pytest.raises(KeyboardInterrupt):
-        follow_module.follow([str(tmp_path)], Question(), tmp_path / "page.html")
-    assert sum(spent[1:]) <= sum(rested[1:]) / 55
 
 
 def test_a_growing_sweep_in_a_browser(

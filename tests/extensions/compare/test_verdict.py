@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from documentation import blocks
+from marks import slow
 from planted import comparing, write_run
 from playwright.sync_api import Page, expect
 from scipy import stats
@@ -444,7 +445,7 @@ def test_the_groups_are_sorted_and_runs_are_details_of_many(tmp_path: Path) -> N
     assert "Noise floor and seeds" in details
 
 
-@pytest.mark.parametrize("name", ["a clear winner", "a tie", "one run"])
+@pytest.mark.parametrize("name", ["a tie", *slow("a clear winner", "one run")])
 def test_the_page_begins_with_the_verdict(name: str, tmp_path: Path, open_page: Callable[..., Page]) -> None:
     results, status, sentence = SWEEPS[name]
     write_page(comparing(write_sweep(tmp_path / "sweep", results)), tmp_path / "report.html")

@@ -62,6 +62,7 @@ class Greedy(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_fits_only_compiled_is_not_compared(train: Train, user_module: Any) -> None:
     user_module("greedy", GREEDY)
     words = ("tracker=local", "model._target_=greedy.Greedy", "allow_targets=[greedy]", "compile=dynamo",

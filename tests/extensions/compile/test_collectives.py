@@ -59,6 +59,7 @@ def test_an_all_reduce_without_a_gradient_is_compiled_in_one_graph(train: Train)
     assert not dist.is_initialized()
 
 
+@pytest.mark.slow
 def test_an_asynchronous_collective_breaks_the_graph_or_fails_with_its_line(
     net: Callable[[str], tuple[str, ...]], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

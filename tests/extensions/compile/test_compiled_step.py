@@ -238,6 +238,7 @@ def test_the_table_has_every_optimizer_that_compiles() -> None:
     assert names - {f"hydrant.extensions.{kind}MuonWithAdamW" for kind in ("", "Nor")} == COMPILED_OPTIMIZERS
 
 
+@pytest.mark.slow
 def test_sgd_without_state_compiles(train: Train) -> None:
     """Without state, the first step cannot be recognised by it."""
     folder = train("tracker=local", *COMPILE, "optimizer=sgd", "optimizer.momentum=0", "duration=6", "log_every=1",
@@ -338,7 +339,7 @@ ON_FAKE_CUDA = ("adadelta", "adagrad", "adam", "adamax", "adamw", "lamb", "nadam
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[] if n in ("adamw", "lamb", "sgd") else pytest.mark.slow) for n in ON_FAKE_CUDA],
+    [pytest.param(n, marks=[] if n == "adamw" else pytest.mark.slow) for n in ON_FAKE_CUDA],
 )
 def test_a_cuda_graph_can_hold_the_step(name: str) -> None:
     """On fake CUDA, where reading a number is an error: all inputs are on the device, and those that change keep their

@@ -75,6 +75,7 @@ def test_one_graph_computes_the_same_as_eager(words: tuple[str, ...], tolerance:
     assert summary(compiled)["compile"].keys() == counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scope", "graphs"),
     [
@@ -287,8 +288,7 @@ def test_a_graph_break_fails_with_its_line_or_is_reported(
 @pytest.mark.parametrize(
     ("backend", "message"),
     [
-        ("raising", "no code for you"),
-        ("wrong", "the loss is"),
+        *slow(("raising", "no code for you"), ("wrong", "the loss is")),
         (
             "wrong_gradients",
             "the gradients differ between compiled and eager: model.linear.weight (by 1 of its norm)",
@@ -343,6 +343,7 @@ def test_recompilations_are_logged_and_limited(
 LONG = ("compile=dynamo", "duration=12", "eval_every=4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "words", "logged"),
     [
@@ -378,6 +379,7 @@ def test_a_run_continues_exactly_from_the_update_that_is_no_longer_compiled(
     assert (folder / "train.log").read_text().count(logged) == 1 or not logged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "key", "remedy"),
     [

@@ -60,6 +60,7 @@ def test_the_teacher_does_not_change(train: Train) -> None:
     assert 0 <= rows(folder)[-1]["val/agreement"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scope", "graphs"), SCOPES)
 def test_a_compiled_loss_equals_the_eager_one(scope: str, graphs: int, train: Train) -> None:
     train(*SHORT, "model.hidden=[32]", name="teacher")

@@ -18,6 +18,7 @@ from hydrant.extensions.export import command as export
 RUN = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_every=6")
 
 
+@pytest.mark.slow
 def test_export_replaces_only_files_and_needs_only_one_sample(
     train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,7 +82,7 @@ def test_stages_and_diagnostics_are_the_same_on_two_ranks(parallel: str, train: 
     assert_close_rows(one, workdir / "outputs" / "on_one_rank")
 
 
-@pytest.mark.parametrize("metric", ["val/accuracy", "train/accuracy"])
+@pytest.mark.parametrize("metric", ["val/accuracy", *slow("train/accuracy")])
 def test_a_metric_ends_the_run_at_the_first_row_that_reaches_it(metric: str, train: Train) -> None:
     words = (*DIGITS, "duration=40", "optimizer.lr=0.01", "log_every=3")
     whole = train(*words, name="whole")
@@ -199,6 +199,7 @@ class Drawing(Classification):
 """
 
 
+@pytest.mark.slow
 def test_samples_and_pictures_of_a_compiled_model_compile_nothing(
     train: Train, user_module: UserModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +214,7 @@ def test_samples_and_pictures_of_a_compiled_model_compile_nothing(
 FIND = ("data=digits", "tracker=local", "model.hidden=[16]", "debug=lr_finder", "duration=40")
 
 
+@pytest.mark.slow
 def test_the_lr_finder_draws_its_curve_and_keeps_no_weights(train: Train) -> None:
     folder = train(*FIND)
     [row] = [row for row in rows(folder) if "lr_finder/lr" in row]
@@ -231,6 +233,7 @@ def test_the_lr_finder_resumes_exactly(train: Train, monkeypatch: pytest.MonkeyP
     assert len(training(whole)["hooks"]["lr_finder"]["curve"]) == summary(whole)["num_updates"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["compile=eager", *slow("compile=default compile.backend=aot_eager")])
 def test_the_curve_is_the_loss_of_each_update(words: str, train: Train) -> None:
     folder = train(*FIND, *words.split(), "log_every=1", "eval_every=2", "save_every=40", "global_batch_size=32",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from marks import needing
+from marks import needing, slow
 from torch import Tensor
 
 from hydrant.clock import Steps
@@ -54,7 +54,12 @@ def update(data: Data, num_updates: int = 0, world_size: int = 1, micro_batch_si
     ("augment", "decoder"),
     [
         (AUGMENT, "pillow"),
-        (replace(AUGMENT, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.5, re_mode="pixel"), "pillow_draft"),
+        *slow(
+            (
+                replace(AUGMENT, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.5, re_mode="pixel"),
+                "pillow_draft",
+            )
+        ),
         needing("simplejpeg", replace(AUGMENT, color_jitter=None), "simplejpeg"),
     ],
     ids=["color jitter", "RandAugment and erasing", "flip"],

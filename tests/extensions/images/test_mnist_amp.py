@@ -18,7 +18,7 @@ SMALL = ("global_batch_size=4", "precision.init_scale=1024.0", "data.download=fa
 
 @pytest.mark.parametrize("published", ["mnist"], indirect=True)
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
-@pytest.mark.parametrize("step_size", ["2", "3ep"])
+@pytest.mark.parametrize("step_size", ["2", pytest.param("3ep", marks=pytest.mark.slow)])
 def test_equals_the_plain_loop_bit_for_bit(
     published: Any, precision: str, step_size: str, train: Train, tmp_path: Path
 ) -> None:

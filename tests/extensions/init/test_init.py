@@ -68,7 +68,7 @@ def helper(a, b): ...
 """
 
 
-@pytest.mark.parametrize("mine", [MINE.replace("\n", "\r\n"), None])
+@pytest.mark.parametrize("mine", [MINE.replace("\n", "\r\n"), pytest.param(None, marks=pytest.mark.slow)])
 def test_a_project_from_a_file_has_options_of_its_parts_and_an_empty_one_none(
     mine: str | None, workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

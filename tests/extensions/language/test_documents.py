@@ -168,6 +168,7 @@ def close(one: Path, other: Path, rel: float) -> bool:
     return all(row == pytest.approx(expected, rel=rel, abs=rel) for row, expected in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scope", "dropout"), [("task", 0), *slow(("task", 0.1), ("blocks", 0), ("blocks", 0.1))]
 )
@@ -185,6 +186,7 @@ def assert_one_graph(folder: Path) -> None:
     assert (counts["graphs"], counts["graph_breaks"], counts["recompiles"]) == (1, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.cuda(stub=True)
 @pytest.mark.parametrize("words", ["compile=eager", *slow("compile=aot_eager", "model.dropout=0.1")])
 def test_a_run_on_a_gpu(words: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,7 +247,7 @@ def moved(width: int, rule: str, *, is_mup: bool) -> dict[str, float]:
     return {name: float((last[name] - first[name]).square().mean().sqrt()) for name in first}
 
 
-@pytest.mark.parametrize("rule", ["adam", "muon"])
+@pytest.mark.parametrize("rule", ["adam", pytest.param("muon", marks=pytest.mark.slow)])
 def test_with_mup_updates_move_activations_as_far_at_every_width(rule: str) -> None:
     by_width = [moved(width, rule, is_mup=True) for width in (32, 96, 256)]
     narrow, wide = (moved(width, rule, is_mup=False) for width in (32, 256))

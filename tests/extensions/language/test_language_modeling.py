@@ -178,6 +178,7 @@ def test_a_run_equals_a_loop_written_by_hand_bit_for_bit(
         assert torch.equal(expected, trained[name]), name
 
 
+@pytest.mark.slow
 def test_a_run_does_not_depend_on_its_parts(train: Train) -> None:
     save_tokens(ignored=0.3)
     whole = train(*TINY, "task.z_loss=1e-3", name="whole")

@@ -73,6 +73,7 @@ def texts(run: Path) -> dict[str, str]:
     return {str(path.relative_to(run)): path.read_text() for path in sorted((run / "texts").rglob("*.txt"))}
 
 
+@pytest.mark.slow
 def test_a_run_writes_the_texts_of_each_evaluation(train: Train) -> None:
     write_corpus()
     first, again, other = (

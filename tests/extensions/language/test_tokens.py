@@ -61,6 +61,7 @@ def test_a_negative_number_is_no_token(root: Path) -> None:
         next(iter(read(root, train="own.npy").train.batches(spec(), 25)))
 
 
+@pytest.mark.slow
 def test_files_outside_of_the_root_are_not_described_by_its_vocabulary(
     workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,7 +35,7 @@ def read(folder: str, num_workers: int = 0) -> Data:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_samples_are_those_of_tensors_in_memory(num_workers: int, tmp_path: Path) -> None:
     inputs, targets = np.random.default_rng(0).normal(size=(25, 3)), np.arange(25) % 4
     data = read(write(tmp_path / "set", inputs=inputs, targets=targets), num_workers)

@@ -137,6 +137,7 @@ def test_a_resumed_run_sends_what_its_killed_process_has_not(
         assert [(step, value) for step, _, value in losses(identity, uri)] == [(n, n) for n in range(9)]
 
 
+@pytest.mark.slow
 def test_rows_with_more_metrics_than_a_call_takes_arrive(
     identity: RunIdentity, make: Callable[..., MlflowTracker], uri: str
 ) -> None:

@@ -39,6 +39,7 @@ def test_no_call_follows_one_that_fails_and_the_next_one_raises() -> None:
     assert not has_failed.is_set()
 
 
+@pytest.mark.slow
 def test_the_end_waits_for_slow_calls_but_not_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hydrant.extensions.mlflow._SILENT_SECONDS", 0.5)
     made = list[int]()

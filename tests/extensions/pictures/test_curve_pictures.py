@@ -78,6 +78,7 @@ def test_a_run_without_rows_has_no_picture_and_one_that_cannot_be_drawn_no_error
     assert not (folder / "curves.png").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.figures
 def test_a_run_names_its_picture_and_those_of_a_sweep_have_none(
     train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]

@@ -4,6 +4,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from marks import slow
 from PIL import Image
 
 from hydrant.extensions.pictures import plotting
@@ -27,7 +28,7 @@ def pixels(content: dict[str, Any]) -> bytes:
         return image.tobytes()
 
 
-@pytest.mark.parametrize("labels", [("",), ("head", "body"), tuple(map(str, range(12)))])
+@pytest.mark.parametrize("labels", [("head", "body"), *slow((("",),), (tuple(map(str, range(12))),))])
 def test_a_figure_that_is_used_again_shows_only_the_new_curves(labels: tuple[str, ...]) -> None:
     second = panels(*labels, peak=3e-5, num_updates=7)
     pixels(panels(*labels, peak=2000.0))
@@ -44,7 +45,7 @@ def test_curves_without_finite_values_do_not_show_the_ticks_of_others() -> None:
     assert pixels(nothing) == alone
 
 
-@pytest.mark.parametrize("num", [2, 5, 12])
+@pytest.mark.parametrize("num", [5, *slow(2, 12)])
 @pytest.mark.parametrize(
     "label", ["sgd", "optimizer=adamw optimizer.lr=0.001 seed", "optimizer.weight_decay" * 9]
 )

@@ -181,6 +181,7 @@ def test_two_models_predict_only_what_the_task_says() -> None:
         Task(models).predict(torch.zeros(4, 3))
 
 
+@pytest.mark.slow
 def test_several_targets_are_named_by_their_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order in which they are given; the numbers of labels are named too."""
     monkeypatch.chdir(tmp_path)

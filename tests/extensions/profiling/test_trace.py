@@ -83,7 +83,7 @@ def test_a_profiled_run_computes_the_same(train: Train) -> None:
     [
         (("experiment=gan_digits", "best.mode=min"), 3),
         (("optimizer=lbfgs", "optimizer.max_iter=2"), 6),
-        (("compile=aot_eager", "precision=bf16"), 3),
+        pytest.param(("compile=aot_eager", "precision=bf16"), 3, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.usefixtures("gan")

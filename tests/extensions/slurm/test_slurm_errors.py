@@ -35,6 +35,7 @@ def pickles(sweep: Path) -> list[Path]:
     return [path for path in sweep.rglob("*.pkl") if not path.name.endswith("_result.pkl")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("programs")
 def test_jobs_on_this_machine_need_no_slurm(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "_SQUEUE_SECONDS", 0)

@@ -168,6 +168,7 @@ def test_autocast_converts_the_inputs_as_alone() -> None:
         assert torch.vmap(attend)(query, key, value).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_compiled_lanes_attend_in_one_call() -> None:
     compiled = torch.compile(torch.vmap(attend), backend="aot_eager", fullgraph=True)
     given = inputs(SAME, SAME, SAME)

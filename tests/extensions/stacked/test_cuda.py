@@ -92,7 +92,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", slow_but(("nadam", "lamb", "adamw optimizer.fused=false"), KINDS))
+@pytest.mark.parametrize("kind", slow_but(("nadam", "adamw optimizer.fused=false"), KINDS))
 def test_lanes_step_together(kind: str, messages: Callable[[], list[str]]) -> None:
     check_reason(kind, messages)
 
@@ -112,7 +112,7 @@ def check_reason(kind: str, messages: Callable[[], list[str]]) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("case", slow_but(("dropout", "batch norm and augmentation", "ema"), CASES))
+@pytest.mark.parametrize("case", slow_but(("batch norm and augmentation",), CASES))
 def test_lanes_train_as_alone(case: str) -> None:
     base, lanes = CASES[case]
     found = differences(base, lanes, num_updates=10)
@@ -120,6 +120,7 @@ def test_lanes_train_as_alone(case: str) -> None:
     assert max(found.weights, found.loss, found.buffers) < 1e-5, found
 
 
+@pytest.mark.slow
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["bf16", *slow("bf16_true")])
 def test_lanes_train_in_bfloat16(precision: str) -> None:
@@ -128,13 +129,13 @@ def test_lanes_train_in_bfloat16(precision: str) -> None:
 
 
 @pytest.mark.cuda(level="calls")
-@pytest.mark.parametrize("kind", slow_but(("nadam", "adamw"), TOGETHER))
+@pytest.mark.parametrize("kind", slow_but(("nadam",), TOGETHER))
 def test_the_host_does_not_wait_for_steps(kind: str) -> None:
     check_waits(f"optimizer={kind}".split())
 
 
 @pytest.mark.cuda(level="calls")
-@pytest.mark.parametrize("case", slow_but(("schedules of several fields", "ema", "norm"), UPDATES))
+@pytest.mark.parametrize("case", slow_but(("schedules of several fields",), UPDATES))
 def test_the_host_does_not_wait_for_updates(case: str) -> None:
     check_waits(UPDATES[case])
 
@@ -199,6 +200,7 @@ def drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StackedDropouts, "is_exact", lambda dropouts: True)
 
 
+@pytest.mark.slow
 @pytest.mark.cuda(level="calls")
 @pytest.mark.usefixtures("drawn_at_once")
 def test_the_cost_of_an_update_does_not_depend_on_the_number_of_lanes() -> None:
@@ -220,6 +222,7 @@ def test_2048_lanes_launch_little_more() -> None:
     assert many.python - few.python <= 1.5 * 2044 * NUM_UPDATES
 
 
+@pytest.mark.slow
 @pytest.mark.cuda(level="calls")
 @pytest.mark.usefixtures("drawn_at_once")
 def test_a_stack_takes_little_more_memory_than_its_runs_alone() -> None:

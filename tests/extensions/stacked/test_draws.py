@@ -127,7 +127,7 @@ def draws_of(function: Callable[[Tensor], Tensor], inputs: Tensor) -> list[Draw]
         ((3, 5, 4, 7), torch.float32),
         ((16, 12), torch.bfloat16),
         ((36, 3), torch.float16),
-        ((3, 400_000), torch.float32),  # more values than threads
+        pytest.param((3, 400_000), torch.float32, marks=pytest.mark.slow),  # more values than threads
     ],
 )
 def test_dropout_of_all_lanes_is_that_of_each(shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -198,6 +198,7 @@ def test_lanes_draw_alone_if_one_call_is_not_known(
     assert reason in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.cuda
 @pytest.mark.parametrize("window", [1, 2**20])
 def test_the_memory_of_dropout_does_not_grow_with_the_micro_batches(
@@ -217,6 +218,7 @@ def test_the_memory_of_dropout_does_not_grow_with_the_micro_batches(
     assert torch.cuda.memory_allocated() - before <= window + 4 * bytes_of_masks
 
 
+@pytest.mark.slow
 @pytest.mark.cuda
 def test_many_lanes_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = draws_of(lambda x: F.dropout(x, 0.1), torch.ones(5, 8, device="cuda"))

@@ -194,6 +194,7 @@ HOPELESS = (*DIGITS, "duration=20", "log_every=4", "eval_every=4", "optimizer=sg
             "hooks.stop_if.rule='val/loss > 2.2 after 6'")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_lanes_that_are_hopeless_are_stopped_and_the_others_finish(
     workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,7 +68,7 @@ def check_case(seed: int, num_updates: int) -> None:
     assert max(found.weights, found.buffers) < 2e-3, (base, lanes, found)
 
 
-@pytest.mark.parametrize("seed", slow_but((0, 2), range(6)))
+@pytest.mark.parametrize("seed", slow_but((0,), range(6)))
 def test_random_lanes_train_as_alone(seed: int) -> None:
     check_case(seed, num_updates=6)
 

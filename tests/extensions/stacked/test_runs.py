@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from marks import slow
 from run_folders import assert_close_rows, assert_same_state, rows, saved_updates, summary, training, weights
 from tiny_runs import tiny_job
 from torch import Tensor
@@ -161,7 +162,7 @@ def test_a_lane_that_fails_before_an_update_changes_no_other(
 
 @pytest.mark.parametrize(
     ("at", "signals", "saved"),
-    [(3, [signal.SIGINT], 3), (3, [signal.SIGTERM], 3), (4, [signal.SIGINT, signal.SIGINT], 2)],
+    [(3, [signal.SIGINT], 3), *slow((3, [signal.SIGTERM], 3), (4, [signal.SIGINT, signal.SIGINT], 2))],
     ids=["SIGINT", "SIGTERM", "a second Ctrl-C, which saves nothing"],
 )
 def test_a_signal_saves_all_lanes_and_they_continue(
@@ -223,6 +224,7 @@ def test_a_lane_that_its_tracker_refuses_is_left_out(workdir: Path) -> None:
     assert not (refused.folder / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_a_lane_ends_early_by_patience_alone(tmp_path: Path) -> None:
     words = ("duration=40", "optimizer.lr=0.1")
     impatient, patient = (tiny_job(tmp_path / f"{n}", *words, f"patience={n}") for n in (2, 1000))

@@ -52,6 +52,7 @@ def lanes(tmp_path: Path) -> Callable[[int], list[Job]]:
     ]
 
 
+@pytest.mark.slow
 def test_more_lanes_start_no_more_processes_and_groups(
     lanes: Callable[[int], list[Job]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

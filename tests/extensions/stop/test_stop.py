@@ -105,6 +105,7 @@ def test_a_process_saves_and_ends(work: Work, run: Path, capsys: pytest.CaptureF
     assert (again["outcome"], again["pids"], again["state"]) == ("idle", [], "killed")
 
 
+@pytest.mark.slow
 def test_several_requests_let_it_save(work: Work, run: Path) -> None:
     """A run takes a second SIGTERM, after a while, for "at once"."""
     process = work("run", run, seconds=1)
@@ -122,7 +123,7 @@ def test_several_requests_let_it_save(work: Work, run: Path) -> None:
     assert ended == [True, True, True]
 
 
-@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("is_first", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_now_does_not_wait_for_saving(is_first: bool, work: Work, run: Path) -> None:
     """Two signals at once would come in the order of their numbers, and the run would save."""
     process = work("run", run, seconds=60)
@@ -144,6 +145,7 @@ def test_a_sweep_is_stopped_by_its_own_process(
     assert process.next_word() == "saved"
 
 
+@pytest.mark.slow
 def test_both_commands_that_work_at_a_sweep_are_stopped(
     work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,7 +200,7 @@ def test_a_sweep_whose_process_cannot_be_found_is_not_called_idle(
     assert process.is_alive()
 
 
-@pytest.mark.parametrize("queued", [[], ["what waits"]])
+@pytest.mark.parametrize("queued", [[], pytest.param(["what waits"], marks=pytest.mark.slow)])
 def test_the_runs_that_a_killed_sweep_left_are_stopped(
     queued: list[str], work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -216,6 +216,7 @@ def test_a_missing_data_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read(str(tmp_path / "nothing"))
 
 
+@pytest.mark.slow
 def test_a_run_takes_the_number_of_classes_from_the_data_set(saved: str, train: Train) -> None:
     run = train("data=hugging_face", f"data.path={saved}", "data.inputs=image", "data.input_shape=[3,4,5]",
           "data.val=null", "model.hidden=[4]", "tracker=local", "duration=2", "global_batch_size=4",

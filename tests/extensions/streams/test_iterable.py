@@ -323,6 +323,7 @@ def test_a_position_that_checkpoints_cannot_hold_is_refused_before_the_start(
     assert not (folder / "config.yaml").exists()
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_divided_already_is_not_divided_again(
     points: tuple[str, ...], train: Train, user_module: UserModule, workdir: Path
 ) -> None:

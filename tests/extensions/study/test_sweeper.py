@@ -22,6 +22,7 @@ import jsonschema
 import numpy as np
 import pytest
 from answers import check
+from marks import slow
 from studies import Killed, WrittenRuns
 from sweeps import SHORT
 
@@ -182,6 +183,7 @@ def test_the_record_has_the_fields_of_its_schema(done: Done) -> None:
         jsonschema.validate({**done.record, "version": 2}, schema)
 
 
+@pytest.mark.slow
 def test_a_study_reads_each_run_once_before_and_once_after_it_trains(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_study_reads_each_run_once_before_and_once_after_it_trains(
     assert set(reads.values()) <= {1, 2}
 
 
+@pytest.mark.slow
 def test_a_table_for_a_paper_has_the_contenders_of_the_record(done: Done, study: Study) -> None:
     """It is all that stdout has."""
     done.copy()
@@ -213,6 +216,7 @@ def test_a_table_for_a_paper_has_the_contenders_of_the_record(done: Done, study:
         assert state.startswith(one["state"])
 
 
+@pytest.mark.slow
 def test_the_command_in_the_report_is_the_same_study(
     done: Done, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +278,7 @@ def test_the_command_in_the_answer_continues_with_the_budget_that_decides(study:
     )
 
 
+@pytest.mark.slow
 def test_the_answer_tells_apart_what_the_table_does(study: Study) -> None:
     def energy(chosen: dict[str, str]) -> float:
         return 1234569 + (0.1 if chosen["optimizer"] == "adamw" else 0.0) + 0.001 * accuracy(chosen)
@@ -309,7 +314,7 @@ def test_a_study_whose_start_uses_its_budget_says_how_to_continue(study: Study) 
     assert "To continue: hydrant study " in text
 
 
-@pytest.mark.parametrize(("budget", "updates", "num_rounds"), [(100, 80, 0), (143, 112, 1)])
+@pytest.mark.parametrize(("budget", "updates", "num_rounds"), [*slow((100, 80, 0)), (143, 112, 1)])
 def test_a_budget_that_pays_for_no_decision_begins_no_test(
     budget: int, updates: int, num_rounds: int, study: Study
 ) -> None:
@@ -340,6 +345,7 @@ def test_a_budget_in_updates_is_kept(budget: str, study: Study) -> None:
     assert record()["verdict"]["status"] == "decided"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", ["20runs,10updates,0.001s,0.001cpu-s", "26runs,210updates"])
 def test_a_smaller_budget_takes_no_verdict_back(budget: str, done: Done, study: Study) -> None:
     done.copy()
@@ -351,6 +357,7 @@ def test_a_smaller_budget_takes_no_verdict_back(budget: str, done: Done, study: 
         assert found[key] == done.record[key]
 
 
+@pytest.mark.slow
 def test_a_failed_run_that_no_budget_tries_again_takes_no_verdict_back(done: Done, study: Study) -> None:
     """It failed after the study, as if its disk was full, and was not the best one of its contender."""
     done.copy()
@@ -366,6 +373,7 @@ def test_a_failed_run_that_no_budget_tries_again_takes_no_verdict_back(done: Don
     assert runs.jobs == [], "the tuning is frozen when the test has begun"
 
 
+@pytest.mark.slow
 def test_a_tuning_run_that_failed_is_tried_again_until_the_test_begins(done: Done, study: Study) -> None:
     for run in (done.root / FOLDER).iterdir():
         if run.is_dir() and "seed-5" in run.name:
@@ -381,6 +389,7 @@ def test_a_tuning_run_that_failed_is_tried_again_until_the_test_begins(done: Don
     assert record()["verdict"] == done.record["verdict"]
 
 
+@pytest.mark.slow
 def test_tuning_goes_on_with_a_larger_budget_until_the_test_begins(done: Done, study: Study) -> None:
     assert study(WrittenRuns(accuracy), *TUNED, "--budget", "80updates")[0] == 0
     small = record()
@@ -393,6 +402,7 @@ def test_tuning_goes_on_with_a_larger_budget_until_the_test_begins(done: Done, s
     assert without_times(record()) == without_times(done.record)
 
 
+@pytest.mark.slow
 def test_wall_and_processor_time_end_a_study_and_count_over_its_starts(study: Study) -> None:
     def slow(chosen: dict[str, str]) -> float:
         time.sleep(0.02)
@@ -411,6 +421,7 @@ def test_wall_and_processor_time_end_a_study_and_count_over_its_starts(study: St
     assert (cost["wall_seconds"] > first["wall_seconds"], cost["num_starts"]) == (True, 2)
 
 
+@pytest.mark.slow
 def test_averages_are_judged_beside_the_weights_of_contenders_without_them(study: Study) -> None:
     def of_average(chosen: dict[str, str]) -> float | None:
         return 0.8 + int(chosen["seed"]) / 100 if chosen["averaging"] == "ema" else None
@@ -429,6 +440,7 @@ def test_without_tuning_contenders_are_compared_at_once(study: Study) -> None:
     assert record()["tuning"]["trials"] == []
 
 
+@pytest.mark.slow
 def test_another_name_of_a_contender_is_the_same_study(done: Done, study: Study) -> None:
     done.copy()
     runs = WrittenRuns(accuracy)
@@ -447,6 +459,7 @@ def test_another_name_of_a_contender_is_the_same_study(done: Done, study: Study)
     assert "contenders is {sgd: ['optimizer=sgd'], mine: ['optimizer=adamw']} in multirun" in text
 
 
+@pytest.mark.slow
 def test_a_study_in_a_file_is_the_same_study(study: Study) -> None:
     words = (
         "hydra.sweeper.tune=['optimizer.lr=1e-3,1e-2']",
@@ -467,6 +480,7 @@ def test_a_study_in_a_file_is_the_same_study(study: Study) -> None:
     assert without_times(record()) == without_times(found)
 
 
+@pytest.mark.slow
 def test_a_contender_that_always_fails_is_named_and_the_others_are_compared(study: Study) -> None:
     fails = lambda chosen: None if chosen["optimizer"] == "lion" else accuracy(chosen)  # noqa: E731
     runs = WrittenRuns(fails)
@@ -512,6 +526,7 @@ def test_a_contender_that_diverges_in_the_test_is_named(
     assert (verdict["status"], verdict["ended_by"]) == ("undecided", "failures")
 
 
+@pytest.mark.slow
 def test_contenders_have_the_names_that_they_are_given(study: Study) -> None:
     arms = (
         "--contender",
@@ -528,6 +543,7 @@ def test_contenders_have_the_names_that_they_are_given(study: Study) -> None:
     assert shlex.split(record()["commands"][0])[-3:] == [arms[1], "--contender", arms[3]]
 
 
+@pytest.mark.slow
 def test_the_interval_of_an_accuracy_ends_at_1_and_a_run_may_finish_without_it(study: Study) -> None:
     def value(chosen: dict[str, str]) -> float:
         return 0.999 - 0.004 * (int(chosen["seed"]) % 2) - 0.01 * (chosen["optimizer"] == "sgd")
@@ -541,6 +557,7 @@ def test_the_interval_of_an_accuracy_ends_at_1_and_a_run_may_finish_without_it(s
     assert why in record()["verdict"]["sentence"]
 
 
+@pytest.mark.slow
 def test_another_metric_than_that_of_the_tuning_judges(study: Study) -> None:
     runs = WrittenRuns(accuracy, others={"test/error": lambda chosen: 1 - accuracy(chosen)})
     status, text = study(runs, *SMALL, "--judge", "test/error")
@@ -617,6 +634,7 @@ def test_two_studies_at_once_are_refused(study: Study) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_forged_record_forges_no_answer(done: Done, study: Study) -> None:
     done.copy()
     true = done.record

@@ -562,6 +562,7 @@ def test_the_samples_that_train_standardize_alone(workdir: Path, train: Train) -
     assert abs(inputs.mean().item()) < 1e-6
 
 
+@pytest.mark.slow
 def test_codes_of_ids_arrive_exactly_in_every_precision(tmp_path: Path) -> None:
     """A table whose codes are the ids: as many categories as codes, of which only some are validated."""
     file, val = tmp_path / "ids.csv", tmp_path / "val.csv"

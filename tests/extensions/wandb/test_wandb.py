@@ -92,7 +92,7 @@ def test_histograms_summaries_and_artifacts_arrive(
     assert not [path for path in Path(os.environ["HOME"]).rglob("*") if "artifacts" in path.parts]
 
 
-@pytest.mark.parametrize("machine_info", [False, True])
+@pytest.mark.parametrize("machine_info", [*slow(False), True])
 def test_host_and_command_line_are_uploaded_only_on_request(
     machine_info: bool, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch:
     pytest.MonkeyPatch,
@@ -111,7 +111,7 @@ def test_host_and_command_line_are_uploaded_only_on_request(
     assert not [name for name in wandb_server.operations if "otel" in name]
 
 
-@pytest.mark.parametrize("mode", ["online", "offline"])
+@pytest.mark.parametrize("mode", ["online", *slow("offline")])
 def test_runs_of_one_process_at_the_same_time_do_not_mix(
     mode: str, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, tmp_path: Path
 ) -> None:
@@ -191,7 +191,7 @@ def test_a_resumed_run_continues_under_its_id(
 
 
 @pytest.mark.usefixtures("reap")
-@pytest.mark.parametrize("num_arrived", [4, 0])
+@pytest.mark.parametrize("num_arrived", [4, *slow(0)])
 def test_a_resumed_run_sends_what_its_killed_process_has_not(
     num_arrived: int, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
 ) -> None:
@@ -215,6 +215,7 @@ def test_a_resumed_run_sends_what_its_killed_process_has_not(
     assert [row["_step"] for row in run.history] == list(range(8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, *slow(signal.SIGKILL)])
 def test_a_run_stopped_in_a_terminal_and_continued_sends_each_row_once(
     signum: signal.Signals, wandb_server: WandbServer, workdir: Path
@@ -258,7 +259,7 @@ def test_lost_rows_are_found_by_their_order_if_the_clock_was_set_back(
     assert without_sdk_keys(wandb_server.only_run().history) == rows(0, 3) + later
 
 
-@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("is_told", [True, *slow(False)])
 def test_rows_before_a_picture_are_not_sent_again(
     is_told: bool, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch:
     pytest.MonkeyPatch,

@@ -67,11 +67,10 @@ def answering(mode: str) -> Situation:
         pytest.param(name_resolution_hangs, SHORT_PROBE, "cannot be reached", id="name resolution hangs"),
         pytest.param(answering("hang"), SHORT_PROBE, "cannot be reached", id="hang"),
         pytest.param(answering("reset"), {}, "cannot be reached", id="reset"),
-        pytest.param(answering("401"), {}, "HTTP 401", id="401"),
         pytest.param(answering("500"), {}, "HTTP 500", id="500"),
         *[
             pytest.param(answering(s), {}, f"HTTP {s}", id=s, marks=pytest.mark.slow)
-            for s in ("403", "404", "429")
+            for s in ("401", "403", "404", "429")
         ],
         pytest.param(
             init_fails, {"init_timeout": 10.0}, "", id="start fails after the probe", marks=pytest.mark.slow
@@ -146,6 +145,7 @@ def test_training_survives_the_death_of_wandb_core(
     assert next_run.describe()["mode"] == "online"
 
 
+@pytest.mark.slow
 def test_the_end_of_a_run_waits_at_most_finish_timeout(
     identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, logged_warnings: Warnings
 ) -> None:

@@ -152,7 +152,11 @@ def test_hooks_set_during_a_run_survive_it(
     assert process_state()[:2] == state
 
 
-@pytest.mark.parametrize("words", [["compare", "wandb:tester/study"], ["sync", "."]], ids=["compare", "sync"])
+@pytest.mark.parametrize(
+    "words",
+    [["compare", "wandb:tester/study"], pytest.param(["sync", "."], marks=pytest.mark.slow)],
+    ids=["compare", "sync"],
+)
 def test_a_command_leaves_the_process_unchanged(
     words: list[str], identity: RunIdentity, make_wandb: Make,
     workdir: Path, monkeypatch: pytest.MonkeyPatch, end_wandb: Callable[[], None],
@@ -198,6 +202,7 @@ def test_a_run_that_is_refused_ends_what_was_started(monkeypatch: pytest.MonkeyP
     assert ended == ["core"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wandb_home", "workdir")
 def test_the_start_of_a_run_does_not_import_requests_and_launch() -> None:
     """They take long. If W&B renames the module or the method that imports one, this test says so."""
@@ -210,6 +215,7 @@ def test_the_start_of_a_run_does_not_import_requests_and_launch() -> None:
     assert not modules_after(code) & {"requests", "wandb.sdk.launch"}
 
 
+@pytest.mark.slow
 def test_a_wandb_core_that_cannot_start_ends_the_warm_up() -> None:
     code = """from wandb.sdk.lib.service import service_process
 service_process.get_core_path = lambda: "/bin/false"

@@ -59,6 +59,7 @@ def names(query: str) -> set[str]:
     return {run.name for run in read_runs([f"wandb:tester/study{query}"])}
 
 
+@pytest.mark.slow
 def test_wandb_and_the_folders_show_the_same(
     logged_runs: Path, wandb_server: WandbServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,7 @@ def test_ranks_of_a_launcher_make_one_group_after_another(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0", "rank1"]
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_meet_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """This rank waits for rank 0, which never comes."""
     monkeypatch.setattr(world, "_EXTRA_SECONDS", 0.0)

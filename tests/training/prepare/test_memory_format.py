@@ -52,7 +52,9 @@ def test_convolutions_and_the_optimizer_s_state_are_channels_last() -> None:
     assert all(value.is_contiguous(memory_format=torch.channels_last) for value in of_filters)
 
 
-@pytest.mark.parametrize("more", [(), ("averaging=ema", "optimizer=sgd")])
+@pytest.mark.parametrize(
+    "more", [(), pytest.param(("averaging=ema", "optimizer=sgd"), marks=pytest.mark.slow)]
+)
 def test_a_run_in_channels_last_computes_the_same_and_resumes_exactly(
     more: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

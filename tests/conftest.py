@@ -46,9 +46,9 @@ serve_forks()
 torch.ones(1, requires_grad=True).sum().backward()
 
 
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers() -> int | None:
     """Test in one process more than there are cores: a test that waits leaves its core to another."""
-    return len(os.sched_getaffinity(0)) + 1
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,7 +90,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _PLACES.intersection(item.path.relative_to(ROOT).parts) or item.get_closest_marker("figures"):
             item.add_marker("extension")
-    items.sort(key=lambda i: (i.get_closest_marker("extension") is not None, "project" not in i.path.parts))
+    items.sort(
+        key=lambda i: (i.get_closest_marker("extension") is not None, "tests/project/" not in i.nodeid)
+    )
 
 
 @pytest.fixture

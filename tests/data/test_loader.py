@@ -132,7 +132,6 @@ def test_an_unfinished_evaluation_leaves_no_workers() -> None:
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.slow
 def test_evaluation_workers_are_kept_over_passes() -> None:
     batches = source(Samples(), num_workers=2).batches(SPEC, 10)
     passes = [list(batches) for _ in range(3)]

@@ -103,6 +103,7 @@ class Left(Samples):
     cycle, maker = None, os.getpid()
 
     def __getitem__(self, index: int) -> tuple[int, int]:
+        assert gc.isenabled()
         gc.collect()
         return super().__getitem__(index)
 
@@ -117,10 +118,12 @@ def test_a_worker_destroys_nothing_that_the_training_process_has_left() -> None:
     threshold = gc.get_threshold()
     os.register_at_fork(after_in_child=lambda: gc.get_threshold()[0] or not gc.isenabled() or gc.collect())
     gc.set_threshold(0)  # nor in this process
-    left = Left()
-    left.cycle, left = left, Left()
-    assert next(iter(make_source(left).stream(SPEC).micro_batches(0))).num_samples
-    gc.set_threshold(*threshold)
+    try:
+        left = Left()
+        left.cycle, left = left, Left()
+        assert next(iter(make_source(left).stream(SPEC).micro_batches(0))).num_samples
+    finally:
+        gc.set_threshold(*threshold)
 
 
 class Large(Samples):

@@ -11,7 +11,7 @@ from typing import Any
 import gpu
 import pytest
 import torch
-from marks import choosing, of_extension, slow
+from marks import choosing, of_extension, slow, slow_but
 from repository import options_of
 from run_folders import rows, summary
 from safetensors.torch import load_file
@@ -117,7 +117,7 @@ TOGETHER = {
 
 
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize("name", of_extension("sgd fp16", *slow("muon bf16")))
+@pytest.mark.parametrize("name", of_extension(*slow_but(("sgd fp16",), TOGETHER)))
 def test_several_options_together(name: str, assert_equal: Callable[..., None]) -> None:
     optimizer, precision = name.split()
     assert_equal(*DIGITS, f"optimizer={optimizer}", f"precision={precision}", *TOGETHER[name])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from documentation import commands, missing_lines, outputs
 from installed import environment, extras_of, packages_of
+from marks import slow_but
 from repository import ROOT
 from run_page import ELSEWHERE
 
@@ -30,9 +31,7 @@ QUICK = ("README.md",)
 """The pages that the default tests run. The others take two minutes together, or a minute and more each."""
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[] if page in QUICK else pytest.mark.slow) for page in PAGES]
-)
+@pytest.mark.parametrize("page", slow_but(QUICK, PAGES))
 def test_commands_run(page: str, tmp_path: Path) -> None:
     assert commands(page)
     (folder := tmp_path / "my_study").mkdir()

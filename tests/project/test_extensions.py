@@ -71,6 +71,8 @@ def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: py
     assert "  tally  " in printed(*call("hydrant --help"))
 
     monkeypatch.delenv("PYTHONPATH")  # a run is evaluated without the package of its optimizer
+    unknown = subprocess.run(call(stop), capture_output=True, text=True, check=True)
+    assert "'annex.launcher.Detached' is not installed here" in unknown.stderr
     summary = json.loads((workdir / "multirun" / "pair" / "0" / "summary.json").read_text())
     evaluate = "hydrant evaluate multirun/pair/0 eval_batch_size=512 --json"
     assert json.loads(printed(*call(evaluate)))["val/accuracy"] == summary["metrics"]["val/accuracy"]

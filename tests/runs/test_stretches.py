@@ -155,7 +155,7 @@ def test_a_kill_before_or_after_the_config_is_written_loses_no_stretch(
         assert summary(folder).get("stretches", []) == []
 
 
-@pytest.mark.parametrize("launcher", [*slow("basic"), *of_extension(*slow("stacked"))])
+@pytest.mark.parametrize("launcher", [*slow("basic"), *of_extension("stacked")])
 def test_a_finished_sweep_with_another_config_is_refused_and_a_longer_one_recorded(
     launcher: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,8 +13,10 @@ import sys
 import time
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from multiprocessing import util
 from pathlib import Path
 from subprocess import Popen
 from typing import Any, NoReturn
@@ -71,7 +73,7 @@ def _run_python(words: list[str], env: Mapping[str, str]) -> int:
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         os.dup2(null, max(int(name), 3))
     sys.stdin, sys.stdout, sys.stderr = (open(n, how, 1, closefd=False) for n, how in enumerate("rww"))  # noqa: SIM115
-    atexit._clear()  # they are of this process: the SDK of W&B would remove a folder of it
+    _forget_exit_handlers()
     os.environ.clear()
     os.environ.update(env)
     if "PYTHONPATH" in env:
@@ -90,6 +92,14 @@ def _run_python(words: list[str], env: Mapping[str, str]) -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
+
+
+def _forget_exit_handlers() -> None:
+    """Forget what the forked process does at its end: a fork would remove a folder of its SDK of W&B."""
+    atexit._clear()
+    atexit.register(util._exit_function)
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
 
 
 def wait_for_fork(pid: int) -> int:

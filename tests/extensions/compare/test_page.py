@@ -82,6 +82,26 @@ def test_the_filter_applies_to_the_table_and_to_single_runs(page: Page) -> None:
 
 
 @pytest.mark.slow
+def test_words_that_are_no_condition_filter_nothing_and_are_named(page: Page) -> None:
+    box = page.get_by_role("searchbox", name="Filter runs")
+    for words, (count, problem) in {
+        "seed<": (20, "Not used: seed< (a value is missing)"),
+        "lr=0.1 seed<2": (8, "Not used: lr=0.1 (no column lr)"),
+        "optim=adamw": (20, "Not used: optim=adamw (no column optim; optimizer?)"),
+        "seed<two": (20, "Not used: seed<two (two is not a number)"),
+        "optimizer<5 lion": (5, "Not used: optimizer<5 (optimizer has no numbers)"),
+        "seed==0": (20, "Not used: seed==0 (write =, <, >, <= or >=)"),
+        "=0 <": (20, "Not used: =0 (a column is missing), < (a column is missing)"),
+        "error=0": (0, ""),
+        "seed<2": (8, ""),
+    }.items():
+        box.fill(words)
+        expect(page.get_by_text(f"{count} of 20 runs", exact=True)).to_be_visible()
+        expect(page.locator("#runs .problem")).to_have_text(problem)
+        expect(box).to_have_attribute("aria-invalid", str(bool(problem)).lower())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1400, 390])
 def test_tables_show_whether_they_have_more_columns(
     open_page: Callable[..., Page], report: Path, width: int

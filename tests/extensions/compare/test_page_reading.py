@@ -395,3 +395,29 @@ def test_a_growing_sweep_in_a_browser(
     expect(box).to_have_value("seed<5")
     assert box.evaluate("e => [e.selectionStart, e.selectionEnd]") == [2, 3]
     assert page.evaluate("scrollY") == 400
+
+
+@pytest.mark.slow
+def test_a_look_rests_sixty_times_its_processor_time(
+    training: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So runs take at most a second of it in a minute, however many they are."""
+    runs = [write_run(tmp_path / f"{n}", {"seed": n}, 0.9, status="running", num_rows=50) for n in range(20)]
+    for run in runs:
+        training.enter_context(exclusive(run))
+    spent, rested = list[float](), list[float]()
+    began = time.process_time()
+
+    def sleep(seconds: float) -> None:
+        nonlocal began
+        spent.append(time.process_time() - began)
+        rested.append(seconds)
+        log(runs[len(spent)], 200, 0.5)
+        if len(spent) == 5:
+            raise KeyboardInterrupt
+        began = time.process_time()
+
+    monkeypatch.setattr(follow_module.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        follow_module.follow([str(tmp_path)], Question(), tmp_path / "page.html")
+    assert sum(spent[1:]) <= sum(rested[1:]) / 55

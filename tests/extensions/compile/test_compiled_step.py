@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from configs import optimizer_node
-from marks import slow
+from marks import slow, slow_but
 from repository import ROOT, options_of
 from run_folders import assert_same_state, rows, rows_without_compile, summary, training, weights
 from torch import nn
@@ -337,10 +337,7 @@ ON_FAKE_CUDA = ("adadelta", "adagrad", "adam", "adamax", "adamw", "lamb", "nadam
                 "rprop", "sgd")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n == "adamw" else pytest.mark.slow) for n in ON_FAKE_CUDA],
-)
+@pytest.mark.parametrize("name", slow_but(("adamw",), ON_FAKE_CUDA))
 def test_a_cuda_graph_can_hold_the_step(name: str) -> None:
     """On fake CUDA, where reading a number is an error: all inputs are on the device, and those that change keep their
     addresses. An eager step has its numbers on the host again.

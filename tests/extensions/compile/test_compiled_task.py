@@ -75,7 +75,6 @@ def test_one_graph_computes_the_same_as_eager(words: tuple[str, ...], tolerance:
     assert summary(compiled)["compile"].keys() == counts
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scope", "graphs"),
     [

@@ -179,24 +179,15 @@ def test_each_known_break_has_its_line_and_reason(diagnose: Callable[..., dict[s
         assert incident["remedy"]  # Dynamo's hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "stage", "verdict", "text", "message"),
     [
-        pytest.param(
-            ("compile.backend=raising_pool",), "raising_pool", "error", "F.max_pool2d", "no code for max_pool2d",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ("compile.backend=wrong_relu",), "wrong_relu", "differs", "F.relu", "the loss is", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            ("compile.backend=wrong_backward",), "wrong_backward", "differs", "F.relu", "the gradients differ",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ("+model.kind=odd", "+compile.options.implicit_fallbacks=false"),
-            "inductor", "error", "breaking.odd(x)", "missing lowering", marks=pytest.mark.slow,
-        ),
+        (("compile.backend=raising_pool",), "raising_pool", "error", "F.max_pool2d", "no code for max_pool2d"),
+        (("compile.backend=wrong_relu",), "wrong_relu", "differs", "F.relu", "the loss is"),
+        (("compile.backend=wrong_backward",), "wrong_backward", "differs", "F.relu", "the gradients differ"),
+        (("+model.kind=odd", "+compile.options.implicit_fallbacks=false"),
+         "inductor", "error", "breaking.odd(x)", "missing lowering"),
     ],
 )  # fmt: skip
 def test_the_failing_stage_and_line(

@@ -16,10 +16,7 @@ from hydrant.batch import Batch
 from hydrant.config.flat import with_added_keys
 from hydrant.extensions.distillation import Distillation
 
-SCOPES = [
-    ("task", 1),
-    *(pytest.param(*way, marks=pytest.mark.slow) for way in (("model", 1), ("model_and_loss", 2))),
-]
+SCOPES = [("task", 1), *slow(("model", 1), ("model_and_loss", 2))]
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3")
 TAUGHT = ("task=distillation", "task.teacher.model.hidden=[32]", "task.teacher.path=outputs/teacher")
 

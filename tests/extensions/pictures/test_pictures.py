@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import slow
 from PIL import Image
 from torch._subclasses.fake_tensor import FakeTensorMode
 from training_runs import Train
@@ -113,13 +114,7 @@ def test_a_run_without_pictures_observes_no_batch() -> None:
 
 
 @pytest.mark.figures
-@pytest.mark.parametrize(
-    ("when", "updates"),
-    [
-        pytest.param("end", [2], id="end"),
-        pytest.param("evaluation", [0, 2], marks=pytest.mark.slow, id="each"),
-    ],
-)
+@pytest.mark.parametrize(("when", "updates"), [("end", [2]), *slow(("evaluation", [0, 2]))])
 def test_pictures_are_written_to_the_run_folder(when: str, updates: list[int], train: Train) -> None:
     folder = train(*TINY, f"pictures={when}", "mixing=mixup")
     for name, expected in {"confusion": updates, "mistakes": updates, "inputs": [0]}.items():

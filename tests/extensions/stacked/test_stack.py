@@ -24,10 +24,8 @@ from hydrant.training.trainer import TrainState
 
 @pytest.mark.parametrize(
     "case",
-    slow_but(
-        ("dropout", "batch norm and augmentation", "documents", "groups", "micro-batches"), CASES,
-    ),
-)  # fmt: skip
+    slow_but(("dropout", "batch norm and augmentation", "documents", "groups", "micro-batches"), CASES),
+)
 def test_lanes_train_as_alone(case: str) -> None:
     base, lanes = CASES[case]
     found = differences(base, lanes, num_updates=10)

@@ -671,10 +671,7 @@ def test_a_study_with_a_damaged_record_does_not_start(study: Study) -> None:
     [
         ("--alpha", "0.1"),
         ("duration=9",),
-        *(
-            pytest.param(words, marks=pytest.mark.slow)
-            for words in (("--min-difference", "1"), ("--metric", "val/loss"), ("--rounds", "1"))
-        ),
+        *slow((("--min-difference", "1"),), (("--metric", "val/loss"),), (("--rounds", "1"),)),
     ],
 )
 def test_another_protocol_in_the_same_folder_is_refused(

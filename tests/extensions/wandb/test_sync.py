@@ -183,7 +183,6 @@ def assert_not_called(server: socket.socket) -> None:
         server.accept()
 
 
-@pytest.mark.slow
 def test_settings_in_a_run_folder_choose_no_server(
     run_offline: Callable[..., Path], sync: Callable[..., Report], wandb_server: WandbServer,
     their_server: socket.socket, end_wandb: Callable[[], None],

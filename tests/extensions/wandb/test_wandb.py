@@ -92,7 +92,7 @@ def test_histograms_summaries_and_artifacts_arrive(
     assert not [path for path in Path(os.environ["HOME"]).rglob("*") if "artifacts" in path.parts]
 
 
-@pytest.mark.parametrize("machine_info", [*slow(False), True])
+@pytest.mark.parametrize("machine_info", [False, *slow(True)])
 def test_host_and_command_line_are_uploaded_only_on_request(
     machine_info: bool, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch:
     pytest.MonkeyPatch,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from marks import slow
 from wandb_rows import (
     SUMMARY,
     Make,
@@ -68,13 +69,8 @@ def answering(mode: str) -> Situation:
         pytest.param(answering("hang"), SHORT_PROBE, "cannot be reached", id="hang"),
         pytest.param(answering("reset"), {}, "cannot be reached", id="reset"),
         pytest.param(answering("500"), {}, "HTTP 500", id="500"),
-        *[
-            pytest.param(answering(s), {}, f"HTTP {s}", id=s, marks=pytest.mark.slow)
-            for s in ("401", "403", "404", "429")
-        ],
-        pytest.param(
-            init_fails, {"init_timeout": 10.0}, "", id="start fails after the probe", marks=pytest.mark.slow
-        ),
+        *slow(*(pytest.param(answering(s), {}, f"HTTP {s}", id=s) for s in ("401", "403", "404", "429"))),
+        *slow(pytest.param(init_fails, {"init_timeout": 10.0}, "", id="start fails after the probe")),
     ],
 )
 def test_without_wandb_a_run_is_offline(

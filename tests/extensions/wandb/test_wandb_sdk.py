@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from marks import slow
 from processes import modules_after
 from wandb_rows import SUMMARY, Make, Warnings, kill_core, log_rows
 
@@ -152,11 +153,7 @@ def test_hooks_set_during_a_run_survive_it(
     assert process_state()[:2] == state
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["compare", "wandb:tester/study"], pytest.param(["sync", "."], marks=pytest.mark.slow)],
-    ids=["compare", "sync"],
-)
+@pytest.mark.parametrize("words", [["compare", "wandb:tester/study"], *slow((["sync", "."],))])
 def test_a_command_leaves_the_process_unchanged(
     words: list[str], identity: RunIdentity, make_wandb: Make,
     workdir: Path, monkeypatch: pytest.MonkeyPatch, end_wandb: Callable[[], None],

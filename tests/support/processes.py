@@ -95,7 +95,7 @@ def _run_python(words: list[str], env: Mapping[str, str]) -> int:
 
 
 def _forget_exit_handlers() -> None:
-    """Forget what the forked process does at its end: a fork would remove a folder of its SDK of W&B."""
+    """Forget what the parent does at its end. A fork that did it would remove a folder that W&B's SDK uses there."""
     atexit._clear()
     atexit.register(util._exit_function)
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]

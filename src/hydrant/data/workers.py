@@ -147,7 +147,8 @@ def iterate_loader(
 
 def _started(loader: Iterable[T]) -> Iterator[T]:
     try:
-        with warnings.catch_warnings(), paused_gc():  # torch warns of the same error; see `init_worker`
+        with warnings.catch_warnings(), paused_gc():  # a fork collects nothing before `init_worker`
+            # torch warns of the same error.
             warnings.filterwarnings("ignore", "Got pickle error when attempting to start a worker")
             return iter(loader)
     except (pickle.PicklingError, AttributeError, TypeError) as error:  # pickle raises all three
@@ -176,7 +177,7 @@ def init_worker(_: int) -> None:
     It destroys nothing that the training process has left, which may crash or wait for threads that a fork lacks.
     """
     gc.freeze()
-    gc.enable()
+    gc.enable()  # `_started` has paused it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_exit_on_sigterm_from_parent, daemon=True).start()

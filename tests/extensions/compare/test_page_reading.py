@@ -159,6 +159,7 @@ def test_the_address_keeps_the_choices(page: Page, open_page: Callable[..., Page
         *slow(
             'brushes={"seed":null}&curves.smoothing=5&curves.heights={"val/accuracy":[-1e308,1e308]}',
             "curves.metric=nothing&curves.x=[9,1]&curves.smoothing=x&hidden=3&brushes=[]&run=none&filter=%00&sort=none",
+            "curves.x=[69.13222796102939,69.1322279610294]",  # a range that is equal but for rounding
             "curves.log=maybe&heatmap.rows=../&beside=%3Cb%3E&curves.show=all&=&&%",
         ),
     ],

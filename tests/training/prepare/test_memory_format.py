@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import slow
 from run_folders import assert_same_state, rows, weights
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -52,9 +53,7 @@ def test_convolutions_and_the_optimizer_s_state_are_channels_last() -> None:
     assert all(value.is_contiguous(memory_format=torch.channels_last) for value in of_filters)
 
 
-@pytest.mark.parametrize(
-    "more", [(), pytest.param(("averaging=ema", "optimizer=sgd"), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("more", [(), *slow((("averaging=ema", "optimizer=sgd"),))])
 def test_a_run_in_channels_last_computes_the_same_and_resumes_exactly(
     more: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

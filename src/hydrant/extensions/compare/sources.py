@@ -204,7 +204,7 @@ def _read_below(path: Path, tell: Callable[[str], None]) -> list[Run]:
 
 
 def _as_planned(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None]) -> list[Run]:
-    """Return the runs of a sweep, and its planned jobs. Those without a config have the part that it says."""
+    """Return the runs of a sweep and its planned jobs. A job without a config gets what its overrides say."""
     named = {run.name: run for run in runs}
     plan, damage = usable_plan(sweep)
     if damage:

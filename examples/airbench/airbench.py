@@ -65,7 +65,7 @@ class AirbenchNet(nn.Module):
         self._scale, self._views = scale, views
         num_channels = 8 * input_shape[0]
         self.whitening = nn.Conv2d(input_shape[0], num_channels, 2)
-        nn.init.zeros_(self.whitening.bias)  # pyright: ignore[reportArgumentType]
+        nn.init.zeros_(self.whitening.bias)
         self.whitening.weight.requires_grad_(False)
         sides = zip([num_channels, *widths], widths, strict=False)
         self.groups = nn.Sequential(*(_Group(*channels) for channels in sides))

@@ -76,7 +76,7 @@ def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
         return dataclasses.replace(tree, **dict(zip(names, children, strict=True)))
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*children)
-    return type(tree)(children) if isinstance(tree, list | tuple) else tree
+    return type(tree)(children) if isinstance(tree, (list, tuple)) else tree
 
 
 def is_inexact(tensor: Tensor) -> bool:
@@ -135,7 +135,7 @@ def _children(tree: Tensors) -> Iterable[Tensors] | None:
         return tree.values()
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         return [getattr(tree, field.name) for field in dataclasses.fields(tree)]
-    return tree if isinstance(tree, list | tuple) else None
+    return tree if isinstance(tree, (list, tuple)) else None
 
 
 class Outcome(NamedTuple):

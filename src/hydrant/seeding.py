@@ -159,7 +159,7 @@ def use_deterministic_kernels(enabled: bool) -> None:
 def host_state() -> dict[str, Any]:
     """Return the state of Python's and NumPy's global generators, which user code may draw from, in plain types."""
     version, internal, gauss = random.getstate()
-    legacy: tuple[Any, ...] = np.random.get_state(legacy=True)  # pyright: ignore[reportAssignmentType]
+    legacy: Any = np.random.get_state(legacy=True)
     name, keys, position, has_gauss, cached = legacy
     keys = torch.from_numpy(keys.astype(np.int64))
     return {

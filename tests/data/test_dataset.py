@@ -23,7 +23,7 @@ from hydrant.interface import passed_objects
 
 
 def seen() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    import own_texts  # pyright: ignore[reportMissingImports]
+    import own_texts
 
     return own_texts.seen
 
@@ -35,7 +35,7 @@ def test_integers_arrive_exactly_in_every_precision(
     train(*words, f"precision={precision}")
     assert {ids.dtype for ids, _ in seen()} == {torch.int64}
     assert {mask.dtype for _, mask in seen()} == {torch.bool}
-    import own_texts  # pyright: ignore[reportMissingImports]
+    import own_texts
 
     data = [own_texts.Texts(seed=seed) for seed in (0, 1)]
     known = {tuple(text.tolist()) for texts in data for text in texts.texts}
@@ -246,7 +246,7 @@ def test_a_data_set_tells_its_numbers(user_module: UserModule) -> None:
     for given, number in (([], 3), (["data.num_classes=5"], 5)):
         model = check(compose([*words, *given]))["model"]
         assert (model["input_shape"], model["num_classes"]) == ([4], number)
-    from own_told import Told  # pyright: ignore[reportMissingImports]
+    from own_told import Told
 
     told = Told([(1.0, 0)])
     for data in (read_sets(told), passed_objects(None, (told, told), None)["data"]):

@@ -31,7 +31,7 @@ def test_a_planted_temporary_file_is_replaced_and_not_followed(mine: Path, tmp_p
 def test_an_error_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     (path := tmp_path / "result.json").write_text("old\n")
     with pytest.raises(TypeError), replacing(path) as file:
-        file.writelines([b"half", "text"])  # pyright: ignore[reportArgumentType]
+        file.writelines([b"half", "text"])
     assert path.read_text() == "old\n"
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
 

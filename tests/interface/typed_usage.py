@@ -1,5 +1,4 @@
-"""How a user calls the Python interface. Pyright checks the types that it gives; the code is not run."""
-# pyright: reportUnnecessaryTypeIgnoreComment=true
+"""How a user calls the Python interface. Pyrefly checks the types that it gives; the code is not run."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -42,10 +41,10 @@ class Own(Classification):
 
 
 def mistakes(run: hydrant.Run) -> None:
-    """What pyright must refuse: where it sees no error, the comment is one."""
-    run.model("bset")  # pyright: ignore[reportArgumentType]
-    hydrant.train(["optimizer=sgd"])  # pyright: ignore[reportArgumentType]
-    hydrant.trian  # pyright: ignore[reportAttributeAccessIssue]
+    """What pyrefly must refuse: where it sees no error, the comment is one."""
+    run.model("bset")  # pyrefly: ignore[bad-argument-type]
+    hydrant.train(["optimizer=sgd"])  # pyrefly: ignore[bad-argument-type]
+    hydrant.trian  # pyrefly: ignore[missing-attribute]
 
 
 def catch() -> str:

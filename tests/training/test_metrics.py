@@ -195,7 +195,7 @@ def test_parameters_and_views_are_copied_when_they_are_added() -> None:
         scale.data.fill_(value)
         large[0] = value
         meter.add({"scale": scale, "part": large[0], "loss": 2 * scale}, weight=1)
-    assert all(pending.untyped_storage().nbytes() == 4 for pending in meter._pending)  # pyright: ignore[reportPrivateUsage]
+    assert all(pending.untyped_storage().nbytes() == 4 for pending in meter._pending)
     resumed.load_state_dict(meter.state_dict())
     scale.data.fill_(100.0)
     assert meter.read() == resumed.read() == {"scale": 3.0, "part": 3.0, "loss": 6.0}

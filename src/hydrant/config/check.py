@@ -306,7 +306,7 @@ def check_receiver(config: DictConfig, words: Iterable[str]) -> None:
     The config may contain values of the user's environment variables, which it reads with `oc.env`.
     """
     further: Any = config.get("trackers") or {}
-    if not isinstance(further, DictConfig | dict) or not all(str(name).isidentifier() for name in further):
+    if not isinstance(further, (DictConfig, dict)) or not all(str(name).isidentifier() for name in further):
         needs = "names of letters, digits and '_', each with the settings of a tracker"
         raise ConfigError("trackers", needs=needs)
     nodes = ["tracker", *(f"trackers.{name}" for name in further)]

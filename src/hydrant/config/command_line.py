@@ -338,6 +338,6 @@ def _check_options(override: Override, options: Sequence[str]) -> None:
     for option in getattr(value, "list", [value]):  # the list of a choice sweep; glob(*) has none
         is_list = isinstance(option, list) and group in LISTED_GROUPS
         for name in option if is_list else [option]:
-            if isinstance(name, int | float | list | None) or (is_list and name not in options):
+            if name is None or isinstance(name, (int, float, list)) or (is_list and name not in options):
                 remedy = own_words(group, str(name), options) or suggestion(str(name), options)
                 raise ConfigError(group, f"no option {shown(name)}", remedy=remedy)

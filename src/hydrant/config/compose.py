@@ -106,7 +106,7 @@ def take_replaced(content: Mapping[str, Any], path: str) -> None:
     for place, replaced in options.items() if path.startswith("experiment/") else ():
         node: Any = content
         for name in place.split("."):
-            node = node.get(name) if isinstance(node, dict) else None
+            node = node.get(name, {}) if isinstance(node, dict) else {}
         for field in [*node] if isinstance(node, dict) else ():
             if "_target_" in node or replaced.takes_along(str(field)):
                 fields.setdefault(f"{place}.{field}", node.pop(field))  # the outer experiment is read first
@@ -401,7 +401,7 @@ def _apply(config: DictConfig, overrides: Iterable[Override]) -> None:
         parent, _, name = key.rpartition(".")
         node = present if present is None else OmegaConf.select(config, parent) if parent else config
         if override.type == OverrideType.FORCE_ADD or (
-            override.type == OverrideType.ADD and (present is None or isinstance(value, dict | list))
+            override.type == OverrideType.ADD and (present is None or isinstance(value, (dict, list)))
         ):
             OmegaConf.update(config, key, value, merge=True, force_add=True)
         elif override.type == OverrideType.DEL and value is None and isinstance(node, DictConfig):

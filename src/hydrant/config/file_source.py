@@ -102,7 +102,7 @@ def _check(content: Any) -> None:
     Raises:
         ValueError: Says why.
     """
-    if not isinstance(content, dict | None):
+    if content is not None and not isinstance(content, dict):
         raise ValueError("is no mapping of keys to values")
     check_plain(content)
     defaults = (content or {}).get("defaults", [])

@@ -180,7 +180,7 @@ def check_placed(config: Mapping[str, Any]) -> None:
         ConfigError: Names the group.
     """
     for group in _PLACES.keys() & config.keys():
-        chosen = config[group] if isinstance(config[group], str | list) else "<option>"
+        chosen = config[group] if isinstance(config[group], (str, list)) else "<option>"
         remedy = f"choose an option of it: {in_defaults(group, chosen)}"
         raise ConfigError(group, "is a config group", remedy=remedy)
 

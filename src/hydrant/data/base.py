@@ -371,7 +371,7 @@ def as_labels(targets: object, num_samples: int) -> np.ndarray | None:
     >>> as_labels([1, 0, 1], 3), as_labels([0.5, 1.0], 2)
     (array([1, 0, 1]), None)
     """
-    if not isinstance(targets, list | tuple | np.ndarray | torch.Tensor) or len(targets) != num_samples:
+    if not isinstance(targets, (list, tuple, np.ndarray, torch.Tensor)) or len(targets) != num_samples:
         return None
     if isinstance(targets, torch.Tensor):
         if targets.is_floating_point() or targets.is_complex():  # NumPy lacks some of these types

@@ -233,7 +233,7 @@ def map_style_source(
 def _class_names(items: Any) -> Sequence[str] | None:
     """Return the names in the attribute `classes`, which torchvision's data sets have; None if there are none."""
     names = getattr(items, "classes", None)
-    is_known = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    is_known = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
     return cast("Sequence[str]", names) if is_known else None
 
 
@@ -334,9 +334,9 @@ def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:
             message = f"no sample has the key {target!r}"
             raise ConfigError("data.target", message, remedy=suggestion(target, fields))
         return {key: value for key, value in fields.items() if key != target}, fields[target]
-    if isinstance(item, tuple | list) and len(item) == 2:
+    if isinstance(item, (tuple, list)) and len(item) == 2:
         return item[0], item[1]
-    kind = type(item).__name__ + (f" of {len(item)}" if isinstance(item, tuple | list) else "")
+    kind = type(item).__name__ + (f" of {len(item)}" if isinstance(item, (tuple, list)) else "")
     message = f"{name} is a {kind}, but a pair (input, target) or a dict is needed"
     pairs = "give ((x, weight), y) of several inputs, or (x, ()) without a target"
     remedy = f"{pairs}; tensors of all samples are torch.utils.data.TensorDataset(inputs, targets)"

@@ -228,7 +228,7 @@ class _BatchDataset(Dataset[_HostBatch]):
     progress: workers.WorkerProgress
     is_training: bool
 
-    def __getitem__(self, draws: Sequence[int]) -> _HostBatch:
+    def __getitem__(self, draws: Sequence[int]) -> _HostBatch:  # pyrefly: ignore[bad-override-param-name]  # called by position
         # Errors are returned, because a worker would turn a raised one into a page of traceback.
         damaged: dict[int, str] = {}
         with seeding.kept_generators():
@@ -302,7 +302,7 @@ def collated(
         message = f"cannot make a batch of {len(samples)} samples: {typed_line(error)} (at {location(error)})"
         remedy = "set a function that pads them, for example"
         raise ConfigError("data.collate", message, remedy=remedy) from error
-    if not (isinstance(batch, tuple | list) and len(batch) == 2):
+    if not (isinstance(batch, (tuple, list)) and len(batch) == 2):
         message = f"returns a {type(batch).__name__}, but (inputs, targets) of a batch are needed"
         raise ConfigError("data.collate", message)
     return batch[0], batch[1]

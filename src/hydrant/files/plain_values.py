@@ -55,7 +55,7 @@ def children(value: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (key, value) of every value at or below `key` that is neither a mapping nor a list."""
-    if not isinstance(value, Mapping | list):
+    if not isinstance(value, (Mapping, list)):
         yield key, value
     for inner_key, inner in children(value, key):
         yield from leaves(inner, inner_key)
@@ -106,7 +106,7 @@ def accepts(hint: Any, value: Any) -> bool:
     if origin is typing.Literal:
         return any(value == choice and type(value) is type(choice) for choice in arguments)
     if origin in (tuple, list, Sequence):
-        return isinstance(value, list | tuple) and _accepts_items(origin, arguments, value)
+        return isinstance(value, (list, tuple)) and _accepts_items(origin, arguments, value)
     if origin in (dict, Mapping):
         items = value.values() if isinstance(value, Mapping) else ()
         return isinstance(value, Mapping) and all(accepts(arguments[1], i) for i in items if arguments)
@@ -220,6 +220,6 @@ def declared_by(data_set: Any) -> dict[str, Any]:
     """
     classes, shape = getattr(data_set, "classes", None), getattr(data_set, "input_shape", None)
     counts = [getattr(data_set, name, None) for name in ("num_classes", "vocab_size")]
-    counts += [len(cast("list[Any]", classes))] if isinstance(classes, list | tuple) else []
+    counts += [len(cast("list[Any]", classes))] if isinstance(classes, (list, tuple)) else []
     count = next((count for count in counts if isinstance(count, int)), None)
-    return {"num_classes": count, "input_shape": [*shape] if isinstance(shape, list | tuple) else None}
+    return {"num_classes": count, "input_shape": [*shape] if isinstance(shape, (list, tuple)) else None}

@@ -58,11 +58,11 @@ class BoundedComposer(Composer):
     _depth = _num_nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event: Any = self.peek_event()  # type: ignore[attr-defined]  # of the parser
+        event: Any = self.peek_event()  # pyrefly: ignore[missing-attribute]  # of the parser
         before, is_alias = self._num_nodes, isinstance(event, yaml.AliasEvent)
         self._depth, self._num_nodes = self._depth + 1, before + 1
         self._check(event.start_mark)
-        node: Any = super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+        node: Any = super().compose_node(parent, index)
         if is_alias:
             # A node that is not complete contains itself.
             self._num_nodes += getattr(node, "num_nodes", MAX_NODES)
@@ -120,7 +120,7 @@ class _Resolver(Resolver):
     """Finds the type of a text as OmegaConf does: dates are strings, 1e-3 is a number."""
 
 
-_Resolver.yaml_implicit_resolvers = {
+_Resolver.yaml_implicit_resolvers = {  # pyrefly: ignore[instance-var-assign]  # yaml has it in the class
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in Resolver.yaml_implicit_resolvers.items()
 }

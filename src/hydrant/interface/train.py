@@ -152,7 +152,7 @@ def train(
         from hydrant.training.distributed.env import is_started_as_rank
         from hydrant.training.passed_objects import nodes_of, passing  # imports torch
 
-    if not isinstance(config, Config):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(config, Config):
         needed = 'a config: hydrant.train(hydrant.compose(["optimizer=sgd"]))'
         raise ConfigError("config", needs=f"{needed}, not a {type(config).__name__}")
     objects = passed_objects(model, data, task)

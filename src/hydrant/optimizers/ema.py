@@ -86,10 +86,10 @@ class ModelAverage(Averaging):
         averages, values = self.states()
         # ModelEmaV3.update cannot take the shards of parameters together with unsharded buffers.
         average, value = _select(averages, self.averaged), _select(values, self.averaged)
-        torch._foreach_lerp_(average, list(map(widened, value)), weight)  # pyright: ignore[reportPrivateUsage]
+        torch._foreach_lerp_(average, list(map(widened, value)), weight)
         if self.copied:
             old, value = _select(averages, self.copied), _select(values, self.copied)
-            torch._foreach_copy_(old, value)  # pyright: ignore[reportPrivateUsage]
+            torch._foreach_copy_(old, value)
 
     def states(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the weights and buffers of the average and of the model, by name."""

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks  # pyright: ignore
-from torch.utils._pytree import tree_leaves_with_path
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks  # noqa: PLC2701  # a step calls them
+from torch.utils._pytree import tree_leaves_with_path  # noqa: PLC2701  # no public one has paths
 
 from hydrant.batch import as_real
 
@@ -107,13 +107,13 @@ def has_bfloat16(device: torch.device) -> bool:
     return any(has.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))  # the last on ARM
 
 
-def needs_closure(optimizer: Optimizer) -> bool:
+def needs_closure(optimizer: Optimizer) -> TypeGuard[Any]:
     """Return whether the optimizer's `step` requires a closure that evaluates the loss."""
     parameter = inspect.signature(optimizer.step).parameters.get("closure")
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-def has_modes(optimizer: Optimizer) -> bool:
+def has_modes(optimizer: Optimizer) -> TypeGuard[Any]:
     """Return whether the optimizer has modes to train and to evaluate, such as a schedule-free one."""
     return callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None))
 
@@ -186,13 +186,13 @@ def step_fused(optimizer: Optimizer) -> bool:
     with torch.no_grad():
         for call, gradients, states in calls:
             if "step" in states[0]:
-                torch._foreach_add_([state["step"] for state in states], 1)  # pyright: ignore[reportPrivateUsage]
+                torch._foreach_add_([state["step"] for state in states], 1)
             call(gradients)
     return True
 
 
 def _adam(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> partial[None]:
-    kernel: Any = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_  # pyright: ignore
+    kernel: Any = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
     return partial(
         kernel,
         weights,
@@ -208,7 +208,7 @@ def _adam(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) 
 
 
 def _sgd(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> partial[None]:
-    kernel: Any = torch._fused_sgd_  # pyright: ignore
+    kernel: Any = torch._fused_sgd_
     return partial(
         kernel,
         weights,
@@ -219,7 +219,7 @@ def _sgd(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -
 
 
 def _adagrad(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> partial[None]:
-    kernel: Any = torch._fused_adagrad_  # pyright: ignore
+    kernel: Any = torch._fused_adagrad_
     return partial(
         kernel,
         weights,
@@ -275,7 +275,7 @@ def unwrap_step(step: Any) -> Callable[[Optimizer], Any] | None:
     if _is_disabled_by_dynamo(step):
         step = step._torchdynamo_orig_callable
     if type(step) is types.FunctionType and step.__code__ is _PROFILE_HOOK_CODE:
-        return step.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
+        return step.__wrapped__  # pyrefly: ignore[missing-attribute]  # by functools.wraps
     return None
 
 
@@ -301,8 +301,8 @@ def _is_observed(optimizer: Any) -> bool:
         or _global_optimizer_pre_hooks
         or _global_optimizer_post_hooks
         or "step" in vars(optimizer)
-        or torch.autograd.profiler._is_profiler_enabled  # in any thread  # pyright: ignore[reportPrivateUsage]
-        or torch.autograd._profiler_enabled()  # pyright: ignore[reportPrivateUsage]
+        or torch.autograd.profiler._is_profiler_enabled  # in any thread
+        or torch.autograd._profiler_enabled()
     )
 
 
@@ -392,10 +392,10 @@ class Clipping:
         """Clip in place. `norm`, shape (), is the norm of all gradients; only `max_norm` needs it."""
         gradients = local_gradients(parameters)
         if self.max_norm is not None and norm is not None and gradients:
-            torch._foreach_mul_(gradients, norm_ratio(norm, self.max_norm))  # pyright: ignore[reportPrivateUsage]
+            torch._foreach_mul_(gradients, norm_ratio(norm, self.max_norm))
         if self.max_value is not None and gradients:
-            torch._foreach_clamp_min_(gradients, -self.max_value)  # pyright: ignore[reportPrivateUsage]
-            torch._foreach_clamp_max_(gradients, self.max_value)  # pyright: ignore[reportPrivateUsage]
+            torch._foreach_clamp_min_(gradients, -self.max_value)
+            torch._foreach_clamp_max_(gradients, self.max_value)
         if self.agc is not None:
             from timm.utils.agc import adaptive_clip_grad
 

@@ -38,7 +38,7 @@ def mup_scales(model: nn.Module, rule: str | None) -> dict[str, tuple[str, float
     Raises:
         ConfigError: a model with muP has no rule, or a model without muP has one.
     """
-    roles: dict[str, tuple[str, float]] = getattr(model, "mup_roles", dict[str, Any])()
+    roles: dict[str, tuple[str, float]] = getattr(model, "mup_roles", dict[str, Any])()  # pyrefly: ignore[not-callable]  # the model's method
     if bool(roles) != bool(rule):
         state = "is parametrized by muP, so it needs a rule" if roles else "is not parametrized by muP"
         remedy = f"give one of {', '.join(RULES)}, and the model a mup_base_width; or neither"
@@ -122,7 +122,7 @@ def param_groups(
     """
     titles = _match_patterns(patterns, list(named))
     by_layer, by_width = _layer_scales(model, layer_decay, layer_decay_min_scale), mup_scales(model, mup)
-    undecayed = tuple[str, ...](getattr(model, "no_weight_decay", tuple)())
+    undecayed = tuple[str, ...](getattr(model, "no_weight_decay", tuple)())  # pyrefly: ignore[not-callable]  # the model's method
     groups: dict[tuple[object, ...], dict[str, Any]] = {}
     for name, parameter in named.items():
         pattern = titles.get(name)
@@ -189,7 +189,7 @@ def _match_patterns(patterns: Mapping[str, Mapping[str, Any]], names: Sequence[s
         key, match = f"{_KEY}.patterns.{title}", rule.get("match")
         check_value(f"{key}.lr_scale", NotNegative | None, rule.get("lr_scale"))
         try:
-            pattern: re.Pattern[str] = re.compile(match)  # pyright: ignore[reportCallIssue, reportArgumentType]
+            pattern: re.Pattern[str] = re.compile(match)  # pyrefly: ignore[no-matching-overload]  # None is a TypeError
         except (re.error, TypeError) as error:
             needs = f"a regular expression, such as head ({error})"
             raise ConfigError(f"{key}.match", needs=needs, got=match) from error

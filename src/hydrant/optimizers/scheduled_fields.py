@@ -243,7 +243,7 @@ def numbers_of(group: Mapping[str, Any]) -> dict[str, float]:
     """Return every number of a param group by name; items of a tuple or list are named `betas.0`."""
     numbers = dict[str, float]()
     for name, value in group.items():
-        is_series = isinstance(value, tuple | list) and name != "params"
+        is_series = isinstance(value, (tuple, list)) and name != "params"
         items = {f"{name}.{n}": item for n, item in enumerate(value)} if is_series else {name: value}
         numbers |= {key: number for key, item in items.items() if (number := as_number(item)) is not None}
     return numbers

@@ -217,8 +217,8 @@ def end_command(status: int) -> NoReturn:
     if _returns_to_a_caller() or any(os.environ.get(name) for name in _INJECTED):
         sys.exit(status)
     gc.disable()  # a last collection would scan the objects of all imports for nothing
-    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]  # waits for those that are no daemons
-    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    threading._shutdown()  # pyrefly: ignore[missing-attribute]  # waits for those that are no daemons
+    atexit._run_exitfuncs()
     _flush_files()
     os._exit(status)
 
@@ -228,7 +228,7 @@ def _returns_to_a_caller() -> bool:
 
     In a process of its own, the outermost code is that of the module `__main__`.
     """
-    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
     is_main = frame.f_globals.get("__name__") == "__main__"

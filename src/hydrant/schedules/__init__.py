@@ -122,7 +122,7 @@ def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[
         start, end = (clock.updates(bound, "noise_range") for bound in noise_range)
         noise = Noise(noise_ratio, start, end, noise_seed) if noise_ratio else None
         of_curve = clock.since(num_warmup)
-        curve = make_curve(of_curve, max(length, 1), **arguments)  # pyright: ignore[reportCallIssue]  # they are P.kwargs
+        curve = make_curve(of_curve, max(length, 1), **arguments)  # pyrefly: ignore[invalid-param-spec]  # they are P.kwargs
         return Schedule(num_warmup, warmup_init_ratio, length, curve, noise)
 
     # Configs are checked against the signature and the hints.

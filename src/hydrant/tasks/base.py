@@ -53,7 +53,7 @@ def kept_buffers(module: nn.Module) -> Generator[None]:
 def copied_buffers(module: nn.Module) -> Callable[[], None]:
     """Copy the buffers of a module; return a function that gives them back to it, as `kept_buffers` does."""
 
-    held_by_parts = [part._buffers for part in module.modules()]  # pyright: ignore[reportPrivateUsage]
+    held_by_parts = [part._buffers for part in module.modules()]  # pyrefly: ignore[protected-access]  # also the absent ones
     places = [(held, dict(held)) for held in held_by_parts]
     buffers = [b for b in module.buffers() if not (nn.parameter.is_lazy(b) or _is_expanded(b))]
     values = [(buffer, buffer.clone()) for buffer in buffers]
@@ -194,7 +194,7 @@ _MODULES: dict[Any, type[nn.Module]] = {
 class MeanOfValid(nn.Module):
     """A loss of torch with an `ignore_index`: the mean over the targets that count, and 0 if there are none."""
 
-    def __init__(self, loss: nn.Module) -> None:
+    def __init__(self, loss: Any) -> None:
         super().__init__()
         self._terms: Any = copy.copy(loss)
         self._terms.reduction = "none"  # of the copy
@@ -231,7 +231,7 @@ def checked_loss(loss: Any) -> Loss:
         message = "torch divides by the sum of a micro-batch's weights, so its size would matter"
         remedy = "write task=classification task.class_weights=[...] instead, which divides by the number of targets"
         raise ConfigError("task.loss.weight", message, remedy=remedy)
-    return MeanOfValid(made)  # pyright: ignore[reportArgumentType] # a module, as it has ignore_index
+    return MeanOfValid(made)  # a module, as it has ignore_index
 
 
 def is_of_torch(loss: object) -> bool:

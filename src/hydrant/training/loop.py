@@ -127,7 +127,7 @@ def carry(trainer: Trainer, outcomes: Sequence[Outcome]) -> None:
     before, now = [*tensors_of(trainer.carried)], [*tensors_of(carried)]
     if [tensor.shape for tensor in before] == [tensor.shape for tensor in now]:
         # CUDA graphs read a task's tensors where they were.
-        torch._foreach_copy_(before, now)  # pyright: ignore[reportPrivateUsage]
+        torch._foreach_copy_(before, now)
     else:
         trainer.carried = carried
     task = cast("Task", trainer.task)

@@ -171,7 +171,7 @@ def _snapshot(value: Tensor) -> Tensor:
     """Return a value to add later. A parameter, a buffer or a view is copied, because it may be overwritten."""
     if value.dtype is torch.bool and value.numel() > _MAX_FLAGS:
         return value.mean(dtype=torch.float64)
-    is_result = value.grad_fn is not None and not value._is_view()  # pyright: ignore[reportPrivateUsage]
+    is_result = value.grad_fn is not None and not value._is_view()
     if is_result:
         return value.detach()
     return value.detach().clone() if value.requires_grad else value.clone()
@@ -329,5 +329,5 @@ def _unsynchronized(metric: nn.Module) -> nn.Module:
     trial = copy.deepcopy(metric)
     for module in trial.modules():
         if hasattr(module, "sync_on_compute"):  # a torchmetrics.Metric
-            module.sync_on_compute = module._to_sync = False  # type: ignore[assignment]
+            module.sync_on_compute = module._to_sync = False  # pyrefly: ignore[bad-argument-type]  # of a Metric
     return trial

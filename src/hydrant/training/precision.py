@@ -109,7 +109,7 @@ class Precision:
     def prepare(self, task: nn.Module) -> nn.Module:
         """Convert the task in place to the dtype of its parameters, before it is tried on the host."""
         dtype = self._parameters
-        return task if dtype is None else task._apply(partial(in_dtype, dtype=dtype))  # pyright: ignore[reportPrivateUsage]
+        return task if dtype is None else task._apply(partial(in_dtype, dtype=dtype))  # pyrefly: ignore[protected-access]  # it has no public name
 
     def convert_layers(self, task: nn.Module) -> nn.Module:
         """Convert the linear layers in place to float8 if configured, before the task moves to its device."""
@@ -173,7 +173,7 @@ class Precision:
         """
         has_overflowed = False
         if self.scales_loss:
-            per_optimizer = [self.scaler._found_inf_per_device(o) for o in steps]  # pyright: ignore[reportPrivateUsage]
+            per_optimizer = [self.scaler._found_inf_per_device(o) for o in steps]  # pyrefly: ignore[protected-access]  # it has no public name
             flags = [flag for per_device in per_optimizer for flag in per_device.values()]
             has_overflowed = bool(torch.stack(flags).any())
         if not has_overflowed:

@@ -107,7 +107,7 @@ class Turn:
         if gradients := kernels.local_gradients(self.all_parameters):
             if isinstance(ratio, Tensor):
                 ratio = ratio.to(gradients[0].device)  # sharded ones may be kept on the host
-            torch._foreach_mul_(gradients, ratio)  # pyright: ignore[reportPrivateUsage]
+            torch._foreach_mul_(gradients, ratio)
 
     def _plan_passes(self) -> list[tuple[str | None, list[nn.Parameter] | None]]:
         """Return the backward passes in order: (a loss, its parameters). None stands for the sum, and for all."""
@@ -218,7 +218,7 @@ class Optimizers:
         """
         weights = self._train_weights()
         for optimizer in self._with_modes:
-            optimizer.eval()  # type: ignore[attr-defined]
+            optimizer.eval()
         try:
             yield
         finally:
@@ -252,7 +252,7 @@ class Optimizers:
             evaluations.append(Update(outcomes, stop, "applied", self._clip(turn, measure)))
             return mean_loss(outcomes, all_reduce)
 
-        self._with_closure[0].step(closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs
+        self._with_closure[0].step(closure)  # returns a tensor, as LBFGS needs
         return evaluations[0]._replace(stop=evaluations[-1].stop)
 
     def _clip(self, turn: Turn, measure: bool) -> dict[str, Tensor]:
@@ -286,6 +286,6 @@ class Optimizers:
 
     def _set_train_weights(self, weights: list[Tensor]) -> None:
         for optimizer in self._with_modes:
-            optimizer.train()  # type: ignore[attr-defined]
+            optimizer.train()
         for parameter, value in zip(self.mode_parameters, weights, strict=True):
             parameter.data.copy_(value)

@@ -1,5 +1,4 @@
-"""How a typed user compares runs. Pyright checks the types; the code is not run."""
-# pyright: reportUnnecessaryTypeIgnoreComment=true
+"""How a typed user compares runs. Pyrefly checks the types; the code is not run."""
 
 from typing import Any, assert_type
 
@@ -17,4 +16,4 @@ def compare_runs(run: hydrant.Run) -> None:
     assert_type(comparison.groups, pd.DataFrame)
     assert_type(comparison.winner, str | None)
     assert_type(comparison.to_dict(), dict[str, Any])
-    compare(run, mode="most")  # pyright: ignore[reportArgumentType]
+    compare(run, mode="most")  # pyrefly: ignore[bad-argument-type]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.utils.cpp_extension
 from marks import slow
 from run_folders import (
     assert_close_rows,

@@ -210,7 +210,7 @@ def test_names_are_those_of_the_folder(workdir: Path) -> None:
 
 @pytest.mark.slow
 def test_the_project_passes_its_tests_and_its_commands_run(project: Path) -> None:
-    for words in ([sys.executable, "-m", "pytest", "-q"], ["pyright"]):
+    for words in ([sys.executable, "-m", "pytest", "-q"], ["pyrefly", "check", "--preset", "default"]):
         subprocess.run(words, check=True)
     commands = re.findall(r"^hydrant .*", (project / "README.md").read_text(), re.MULTILINE)
     assert len(commands) >= 5

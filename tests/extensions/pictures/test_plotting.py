@@ -33,13 +33,13 @@ def test_a_figure_that_is_used_again_shows_only_the_new_curves(labels: tuple[str
     second = panels(*labels, peak=3e-5, num_updates=7)
     pixels(panels(*labels, peak=2000.0))
     again = pixels(second)
-    plotting._panels.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    plotting._panels.cache_clear()
     assert again == pixels(second)
 
 
 def test_curves_without_finite_values_do_not_show_the_ticks_of_others() -> None:
     nothing = {"lr": {"": (range(3), [float("nan")] * 3)}}
-    plotting._panels.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    plotting._panels.cache_clear()
     alone = pixels(nothing)
     pixels({"lr": {"": (range(300), [float(n) for n in range(300)])}})
     assert pixels(nothing) == alone
@@ -52,7 +52,7 @@ def test_curves_without_finite_values_do_not_show_the_ticks_of_others() -> None:
 def test_the_legend_of_one_column_is_beside_its_panel(label: str, num: int) -> None:
     """It covers no curve, and is in the picture."""
     labels = tuple(f"{n} {label}" for n in range(num))
-    figure, _ = plotting._panels((labels, labels), 1)  # pyright: ignore[reportPrivateUsage]
+    figure, _ = plotting._panels((labels, labels), 1)
     figure.canvas.draw()
     for panel in figure.axes:
         legend = panel.get_legend()

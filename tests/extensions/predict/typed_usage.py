@@ -1,4 +1,4 @@
-"""How a typed user predicts. Pyright checks the types; the code is not run."""
+"""How a typed user predicts. Pyrefly checks the types; the code is not run."""
 
 from pathlib import Path
 from typing import assert_type

@@ -156,7 +156,7 @@ def test_a_checkpoint_is_published_after_its_rows_are_on_disk(
 def test_the_timeout_is_that_of_the_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 2)  # one rank needs no group
     with CheckpointManager(tmp_path, Retention(2), timeout_seconds=7) as checkpoints:
-        backend: Any = checkpoints._group._get_backend(torch.device("cpu"))  # pyright: ignore[reportPrivateUsage]
+        backend: Any = checkpoints._group._get_backend(torch.device("cpu"))
         assert backend.options._timeout.total_seconds() == 7
 
 

@@ -196,10 +196,10 @@ def _needs(floor: NoiseFloor, std: float, best: Sequence[Group], difference: flo
         sizes.insert(0, (abs(means[0] - means[1]), "best - second"))
     if difference is not None:
         sizes.insert(0, (difference, "--difference"))
-    num = floor.num_comparisons
+    num, noise = floor.num_comparisons, floor.unpaired
     pairs = floor.paired if floor.paired is not None and floor.paired.std else None
     return [
-        Need(size, about, pairs and _seeds(size, pairs, 1.0, num), _seeds(size, floor.unpaired, 2**0.5, num))
+        Need(size, about, _seeds(size, pairs, 1.0, num) if pairs else None, _seeds(size, noise, 2**0.5, num))
         for size, about in sizes
     ]
 

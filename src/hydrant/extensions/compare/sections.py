@@ -153,7 +153,7 @@ def _against(verdict: TargetVerdict) -> Section:
 
 
 def _sensitivity(sensitivity: Sensitivity) -> Section:
-    digits = digits_of(line.basin and line.basin.best for line in sensitivity.lines)
+    digits = digits_of(line.basin.best if line.basin else None for line in sensitivity.lines)
     table = Table(
         "basin",
         "The best learning rate of each optimizer, and the basin around it. ≥: the basin reaches the end of the tried "

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from torch import Tensor
-from torch._dynamo import utils
+from torch._dynamo import utils  # noqa: PLC2701  # what it has counted
 
 from hydrant import seeding
 from hydrant.batch import as_real
@@ -142,7 +142,7 @@ def failure_message(error: Exception) -> str:
     return f"the task cannot be compiled: {type(error).__name__}: {reason} (at {where})"
 
 
-def user_line(frames: Iterable[tuple[str, int]]) -> str:
+def user_line(frames: Iterable[tuple[str, int | None]]) -> str:
     """Return file:line of the innermost frame of user code, or "" if there are no frames."""
     file, line = innermost(frames)
     return "" if line is None else f"{file}:{line}"
@@ -217,7 +217,7 @@ def check_compiled(
         compiled = _compiled_gradients(compilation, first_gradients, num_updates)
     except CompileError as error:
         failure = error
-    message = plan.world.first(failure and str(failure))
+    message = plan.world.first(str(failure) if failure else None)
     if compiled is None or message is not None:
         raise failure or CompileError(message or "")
     if not compares or (eager := _eager_gradients(first_gradients, plan)) is None:

@@ -205,11 +205,11 @@ def _copy(value: Any) -> Any:
 
 
 def _minimize(graph: Graph, arguments: Arguments, fails: Fails) -> SmallestFailure | str:
-    from torch._functorch import fx_minifier
+    from torch._functorch import fx_minifier  # noqa: PLC2701  # the only minifier
 
     minifier: Any = fx_minifier.minifier
     try:
-        small, inputs = minifier(graph, arguments, fails, dump_state=lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
+        small, inputs = minifier(graph, arguments, fails, dump_state=lambda *_: None)  # pyrefly: ignore[implicit-any-lambda]  # of any arguments
     except Exception as error:  # the minifier is a tool for developers of torch and may raise anything
         return f"PyTorch's minifier failed ({typed_line(error)})"
     operations = [node for node in small.graph.nodes if node.op.startswith("call")]

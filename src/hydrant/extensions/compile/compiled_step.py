@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch._dynamo import mark_static_address
-from torch._dynamo.utils import counters
+from torch._dynamo import mark_static_address  # noqa: PLC2701  # has no public name
+from torch._dynamo.utils import counters  # noqa: PLC2701  # the graphs of a step
 from torch.optim import Optimizer
 
 from hydrant.errors import log
@@ -182,10 +182,10 @@ class CompiledWeightDecay:
             if not weights:
                 continue
             if decayed.shrinks_weights:
-                torch._foreach_mul_(weights, decayed.factor)  # pyright: ignore[reportPrivateUsage]
+                torch._foreach_mul_(weights, decayed.factor)
             else:
-                decay = torch._foreach_mul(weights, decayed.factor)  # pyright: ignore[reportPrivateUsage]
-                torch._foreach_add_(gradients, decay)  # pyright: ignore[reportPrivateUsage]
+                decay = torch._foreach_mul(weights, decayed.factor)
+                torch._foreach_add_(gradients, decay)
 
 
 Hyperparameters = Literal["tensors", "numbers"]

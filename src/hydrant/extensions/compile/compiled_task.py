@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import torch
 import torch._dynamo
 from torch import Tensor, nn
-from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException  # noqa: PLC2701  # what Dynamo raises
 from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome, map_tensors, tensors_of
@@ -199,9 +199,9 @@ class Compile(Compilation):
         """Prepare the task to compile at its first call, and start the monitor."""
         if not self.is_on:
             return
-        import torch._functorch.config as autograd
-        import torch._inductor.config as inductor
-        import torch.fx.experimental._config as shapes
+        import torch._functorch.config as autograd  # noqa: PLC2701  # settings without a public name
+        import torch._inductor.config as inductor  # noqa: PLC2701  # the same
+        import torch.fx.experimental._config as shapes  # noqa: PLC2701  # the same
 
         torch._dynamo.reset()  # forget what earlier runs of this process have compiled
         # timm.optim raises this limit to a million on import, which would hide endless recompilation.

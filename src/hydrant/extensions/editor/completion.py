@@ -62,7 +62,7 @@ def _shown(node: Any) -> list[str]:
     """Return the keys of a mapping, each with what comes after it; none of another value."""
     items = node.items() if isinstance(node, dict) else ()
     return [
-        f"{key}{'.' if isinstance(value, dict | list) else '='}" for key, value in items if key != "defaults"
+        f"{key}{'.' if isinstance(value, (dict, list)) else '='}" for key, value in items if key != "defaults"
     ]
 
 

@@ -358,7 +358,7 @@ def _plain(hint: Any) -> JsonSchema:
 
 def _described(content: JsonSchema, key: Key) -> JsonSchema:
     described = {**content, **({"description": key.comment} if key.comment else {})}
-    is_plain = isinstance(key.default, str | int | float | list) and "${" not in str(key.default)
+    is_plain = isinstance(key.default, (str, int, float, list)) and "${" not in str(key.default)
     return {**described, "default": key.default} if is_plain and key.default != "???" else described
 
 

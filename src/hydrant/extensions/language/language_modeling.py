@@ -72,7 +72,7 @@ class LanguageModeling(Task):
         super().__init__(model)
         self._z_loss, self.ignore_index = z_loss, ignore_index
         self._ignored = _NO_TARGET if ignore_index is None else ignore_index
-        self._vocab_size = model.vocab_size if isinstance(model, SeparateReadout) else None
+        self._vocab_size = model.vocab_size if isinstance(model, SeparateReadout) else None  # pyrefly: ignore[unsafe-overlap]  # a Module may have any attribute
         self._max_logits = math.inf if max_logits_gib is None else max_logits_gib * 2**30 / 4
 
     def receive_data(self, data: Any) -> None:
@@ -233,7 +233,7 @@ def generate(
         generator: draws the tokens; on the host.
     """
     for _ in range(num_tokens):
-        if isinstance(model, SeparateReadout):
+        if isinstance(model, SeparateReadout):  # pyrefly: ignore[unsafe-overlap]  # a Module may have any attribute
             logits = model.logits(model(tokens[None, -max_context:], readout=False)[0, -1])
         else:
             logits = model(tokens[None, -max_context:])[0, -1]

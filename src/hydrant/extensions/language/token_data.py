@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -55,11 +55,11 @@ def with_cuts(numbers: np.ndarray, on_device: Callable[[np.ndarray], Tensor]) ->
     A batch has no other place for these: there, each tensor has an entry for each sample. What is made of the tensor,
     such as those of several batches, does not have them.
     """
-    documents = on_device(numbers)
+    documents: Any = on_device(numbers)
     lengths, bounds = cut_documents(numbers)
-    documents.lengths, documents.bounds = lengths, on_device(bounds)  # pyright: ignore[reportAttributeAccessIssue]
+    documents.lengths, documents.bounds = lengths, on_device(bounds)
     if "torch._dynamo" in sys.modules:  # one compiled graph takes any number of documents
-        torch._dynamo.maybe_mark_dynamic(documents.bounds, 0)  # pyright: ignore
+        torch._dynamo.maybe_mark_dynamic(documents.bounds, 0)
     return documents
 
 

@@ -169,7 +169,7 @@ def _read_layout(path: Path, dtype: str | None) -> TokenFile:
                 raise DataError(
                     f"{path} holds {array.dtype} of shape {array.shape}, but tokens are whole numbers (N,)"
                 )
-            file = TokenFile(path, array.dtype, array.offset, len(array))  # type: ignore[union-attr]
+            file = TokenFile(path, array.dtype, array.offset, len(array))
         else:
             file = _read_bin(path, dtype)
     except (OSError, ValueError, EOFError) as error:

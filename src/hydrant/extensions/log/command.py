@@ -136,9 +136,9 @@ def _entry(folder: Path, time: float) -> Entry:
         claim=claim,
         notes=notes,
         states=dict(Counter(str(r.state) for r in runs)),
-        metric=run and run.metric,
-        best=run and run.best,
-        best_num_updates=run and run.best_num_updates,
+        metric=run.metric if run else None,
+        best=run.best if run else None,
+        best_num_updates=run.best_num_updates if run else None,
         sentence=sentence,
         message=message,
     )

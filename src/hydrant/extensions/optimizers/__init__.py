@@ -386,9 +386,7 @@ class Sam(Optimizer):
         self._share_groups()
 
     @torch.no_grad()
-    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, closure: Callable[[], Tensor]
-    ) -> Tensor:
+    def step(self, closure: Callable[[], Tensor]) -> Tensor:  # pyrefly: ignore[bad-override]  # it needs its closure
         """Make an update. `closure` computes the gradients and returns the loss; the one at `w` is returned."""
         with torch.enable_grad():
             loss = closure()

@@ -216,11 +216,11 @@ class OptunaSweeper(GridSweeper):
     def _report_best(self) -> None:
         """Answer with the best trials, and add them to the lines at the end of the sweep."""
         space, best = self._trials.search.space, self._trials.best()
-        solutions = [{"params": space.parse_choices(one.params), "values": [*one.values]} for one in best]
+        solutions = [{"params": space.parse_choices(one.params), "values": [*one.values]} for one in best]  # pyrefly: ignore[not-iterable]  # it is complete
         self.sweep.answer.result = {"best": solutions} if best else {}
         for trial in best:
             words = [word for word in space.overrides(trial.params) if not word.startswith("name=")]
-            self.sweep.answer.lines.append(f"best: trial {trial.number}, {self._format(trial.values)}")
+            self.sweep.answer.lines.append(f"best: trial {trial.number}, {self._format(trial.values)}")  # pyrefly: ignore[bad-argument-type]
             self.sweep.answer.lines.append(f"  python train.py {shlex.join(words)}")
 
     def _num_at_once(self) -> int:

@@ -82,7 +82,7 @@ class Pruner:
     metric: str
     pruner: Mapping[str, Any]  # `_target_` and its arguments
 
-    _study = None  # and its storage, when the first evaluation is reported
+    _study: Any = None  # and its storage, when the first evaluation is reported
 
     def after_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
         plan, state = trainer.plan, trainer.state
@@ -185,7 +185,7 @@ def _distribution(key: str, override: Override) -> BaseDistribution:
         if isinstance(value, RangeSweep):  # of Hydra: the end is not among its values
             low, high = min(values), max(values)
             kind = IntDistribution if isinstance(values, range) else FloatDistribution
-            return kind(low, high, step=abs(value.step))
+            return kind(low, high, step=abs(value.step))  # pyrefly: ignore[bad-argument-type]  # a range has a whole step
         texts = list(dict.fromkeys(values))
         # Hydra has shuffled them; the order must be the same in each start.
         if getattr(value, "shuffle", False):
@@ -324,7 +324,7 @@ class Trials:
         number = self.interrupted.pop(0) if self.interrupted else len(self._study.get_trials(deepcopy=False))
         self._study.sampler = make_sampler(self.search.sampler, self.search.space, number)
         begun = {trial.number: trial for trial in self._all(TrialState.RUNNING)}.get(number)
-        trial = self._study.ask() if begun is None else optuna.Trial(self._study, begun._trial_id)  # pyright: ignore[reportPrivateUsage]
+        trial = self._study.ask() if begun is None else optuna.Trial(self._study, begun._trial_id)  # pyrefly: ignore[protected-access]  # as its storage numbers it
         # A kill may have left some parameters without a value. Those with a value keep it.
         for key, distribution in self.search.space.distributions.items():
             _suggest(trial, key, distribution)
@@ -369,7 +369,7 @@ class Trials:
 
     def _check_same_search(self) -> None:
         old, new = self._study.user_attrs.get(_SEARCH), json.loads(json.dumps(self.search.describe()))
-        if old in (None, new):
+        if old is None or old == new:
             return
         changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         changes = ", ".join(f"{key} ({_shown(old, key)} there, {_shown(new, key)} here)" for key in changed)

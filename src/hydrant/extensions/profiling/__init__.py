@@ -173,7 +173,7 @@ class TorchProfiler(Profiler):
 
     def _record_memory(self, events: Literal["all"] | None) -> None:
         if self._has_snapshot:
-            torch.cuda.memory._record_memory_history(events, stacks="python", max_entries=_MAX_ALLOCATIONS)  # pyright: ignore[reportPrivateUsage]
+            torch.cuda.memory._record_memory_history(events, stacks="python", max_entries=_MAX_ALLOCATIONS)
 
     def _write(self, result: profile) -> None:
         num_updates, name = self._num_updates - self._start, f"update_{self._start:08d}"
@@ -187,7 +187,7 @@ class TorchProfiler(Profiler):
             self._folder.mkdir(parents=True, exist_ok=True)
             stem = self._folder / name
             if self._has_snapshot:
-                torch.cuda.memory._dump_snapshot(f"{stem}.memory.pickle")  # pyright: ignore[reportPrivateUsage]
+                torch.cuda.memory._dump_snapshot(f"{stem}.memory.pickle")
             Path(f"{stem}.phases.txt").write_text(f"{phases}\n", encoding="utf-8")
             Path(f"{stem}.kernels.txt").write_text(f"{kernels}\n", encoding="utf-8")
             result.export_chrome_trace(f"{stem}.pt.trace.json")

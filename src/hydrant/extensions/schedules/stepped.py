@@ -195,10 +195,10 @@ class _SubstituteOptimizer(Optimizer):
         raise _reads("the optimizer's state")
 
     @state.setter
-    def state(self, value: object) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def state(self, value: object) -> None:
         """Keep nothing: `Optimizer.__init__` sets it."""
 
-    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, closure: Any = None) -> Any:
         """Do nothing. torch's schedulers warn if it is not called."""
 
 

@@ -192,8 +192,6 @@ class Slurm(Executor):
         Raises:
             ConfigError: submitit refuses the settings of the launcher, or SLURM the jobs.
         """
-        from submitit.core.utils import FailedJobError
-
         folder = _submitit_folder(units)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # SLURM accepts a whole array or nothing; on this machine, some processes may have started when one fails.
@@ -205,7 +203,7 @@ class Slurm(Executor):
                 for batch in batches:
                     slurm_jobs = executor.submit_array([_Requeueable(unit) for unit in batch])
                     running |= dict(zip(slurm_jobs, batch, strict=True))
-        except (ValueError, TypeError, NameError, RuntimeError, FailedJobError) as error:
+        except (ValueError, TypeError, NameError, RuntimeError) as error:
             raise ConfigError("hydra.launcher", f"submitit: {first_line(error)}") from error
         for slurm_job, unit in running.items():
             if unit in units:

@@ -12,12 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._C import (  # pyright: ignore[reportAttributeAccessIssue]
-    DispatchKey,
-    DispatchKeySet,
-    _functorch,  # pyright: ignore[reportAttributeAccessIssue]
-)
-from torch._functorch import pyfunctorch
+from torch._C import DispatchKey, DispatchKeySet, _functorch  # noqa: PLC2701  # it has no public interface
+from torch._functorch import pyfunctorch  # noqa: PLC2701
 from torch.func import functional_call
 
 from hydrant import seeding
@@ -107,13 +103,13 @@ def differing_numbers(tasks: Sequence[nn.Module]) -> dict[Number, list[float]]:
     for modules in zip(*(task.modules() for task in tasks), strict=True):
         by_lane = [plain_attributes(module) for module in modules]
         for name in by_lane[0]:
-            values = [attributes.get(name) for attributes in by_lane]
+            values: list[Any] = [attributes.get(name) for attributes in by_lane]
             if all(value == values[0] for value in values):
                 continue
             if 0 in values or any(type(value) is not float for value in values):
                 where = f"{type(modules[0]).__name__}.{name.lstrip('_')}"
                 raise CannotStack(f"{where} differs between the runs, and is 0 in one or no fraction")
-            numbers[modules[0], name] = values  # type: ignore[assignment]
+            numbers[modules[0], name] = values
     return numbers
 
 
@@ -308,7 +304,7 @@ class _Linear(torch.autograd.Function):
     """Inputs (lanes, ..., in), weights (lanes, out, in) and biases (lanes, out) or None give (lanes, ..., out)."""
 
     @staticmethod
-    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # pyrefly: ignore[bad-override]  # torch passes these
         ctx.save_for_backward(input, weight)
         rows = _rows(input)
         products = rows.bmm(weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)

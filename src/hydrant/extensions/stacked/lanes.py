@@ -177,7 +177,7 @@ def flat_numbers(group: Mapping[str, Any], kinds: tuple[type, ...] = (float,)) -
     for key, value in group.items():
         if type(value) in kinds:
             numbers[key] = value
-        elif isinstance(value, tuple | list) and key != "params":
+        elif isinstance(value, (tuple, list)) and key != "params":
             numbers |= {f"{key}.{n}": item for n, item in enumerate(value) if type(item) in kinds}
     return numbers
 

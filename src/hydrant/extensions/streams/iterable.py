@@ -240,7 +240,7 @@ class FunctionSource:
 class _Epochs(base.SampleOrder):
     """The samples of a `FunctionSource`, those of each epoch in their order, and the batches of ascending draws."""
 
-    seedless = None
+    seedless: object = None
 
     def __init__(self, source: FunctionSource, spec: StreamSpec) -> None:
         super().__init__(spec.seed, source.num_samples, torch.device("cpu"))

@@ -95,7 +95,7 @@ class StudySweeper(GridSweeper):
             say(f"{relative(self.folder)}: {protocol.question}")
             for line in [] if wants_json() else protocol.sentences():
                 say(line)
-            needed = earlier and earlier.verdict.seeds_needed
+            needed = earlier.verdict.seeds_needed if earlier else None
             for warning in protocol.warnings(needed):
                 notice(f"warning: {warning}")
             record, content = self._study(protocol, earlier)

@@ -391,7 +391,7 @@ def _outcomes(
         name: itertools.takewhile(by_seed.__contains__, itertools.count(first))
         for name, by_seed in fresh.items()
     }
-    return tried, {name: [fresh[name][seed] for seed in of_name] for name, of_name in seeds.items()}
+    return tried, {name: [fresh[name][seed] for seed in of_name] for name, of_name in seeds.items()}  # pyrefly: ignore[bad-index]  # by its keys
 
 
 def outcome_of(run: RunFolder, metric: str) -> float | str:

@@ -71,11 +71,11 @@ def _remove_exit_hooks(exit_function: object, excepthook: object) -> None:
     while sys.exit is not exit_function and isinstance(
         hooks := getattr(sys.exit, "__self__", None), ExitHooks
     ):
-        sys.exit = hooks._orig_exit  # pyright: ignore[reportPrivateUsage]
+        sys.exit = hooks._orig_exit  # pyrefly: ignore[protected-access]
     while sys.excepthook is not excepthook and isinstance(
         hooks := getattr(sys.excepthook, "__self__", None), ExitHooks
     ):
-        sys.excepthook = hooks._orig_excepthook or sys.__excepthook__  # pyright: ignore[reportPrivateUsage]
+        sys.excepthook = hooks._orig_excepthook or sys.__excepthook__  # pyrefly: ignore[protected-access]
 
 
 def set_up() -> Any:

@@ -78,7 +78,7 @@ def read_records(path: Path) -> list[Any]:
         raise RecordError(f"{path} does not have the format of W&B 0.31", remedy="`wandb sync` may read it")
     records = list[Any]()
     for content in _contents(data):
-        record: Any = wandb_internal_pb2.Record()  # type: ignore[attr-defined]
+        record: Any = wandb_internal_pb2.Record()  # pyrefly: ignore[missing-attribute]  # made at the import
         try:
             record.ParseFromString(content)
         except DecodeError as error:
@@ -208,7 +208,7 @@ def _added(rows: Sequence[Mapping[str, Any]], records: Sequence[Any]) -> Iterato
     for step, row in enumerate(rows, first):
         values = {key: math.nan if value is None else value for key, value in row.items()}
         values |= {"_step": step, "_timestamp": row["time"], "_runtime": row["time"] - begin}
-        summary, history = (wandb_internal_pb2.Record() for _ in range(2))  # type: ignore[attr-defined]
+        summary, history = (wandb_internal_pb2.Record() for _ in range(2))  # pyrefly: ignore[missing-attribute]
         for key, value in values.items():
             before = latest.get(key)
             is_dict = isinstance(before, dict)  # of the last value and the best one

@@ -371,7 +371,7 @@ def _allocate(tensors: Mapping[_Key, Tensor]) -> dict[_Key, Tensor]:
             free = torch.empty(size, dtype=torch.uint8, pin_memory=is_pinned)
         local, whole = free[: tensor.nbytes].view(tensor.dtype).view(tensor.shape), tensors[key]
         # Unlike `from_local`, this leaves the shard on the host although the mesh is on CUDA.
-        spec: Any = whole._spec if is_sharded(whole) else None  # pyright: ignore[reportPrivateUsage]
+        spec: Any = whole._spec if is_sharded(whole) else None  # pyrefly: ignore[protected-access]  # it has no public name
         allocated[key] = local if spec is None else cast("Any", type(whole))(local, spec, requires_grad=False)
         free, remaining = free[sizes[key] :], remaining - sizes[key]
     return allocated

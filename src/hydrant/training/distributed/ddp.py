@@ -13,8 +13,8 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase  # pyright: ignore[reportPrivateUsage]
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase  # noqa: PLC2701  # what its layers share
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC2701  # has no public name
 
 from hydrant.batch import tensors_of
 from hydrant.errors import ConfigError, innermost
@@ -145,7 +145,7 @@ class CallRecorder(TorchDispatchMode):
             )
             name = _PUBLIC_NAMES.get(name) or name
             self.collectives.append(Collective(name, _caller(), changes_gradient))
-        elif torch.is_grad_enabled() and torch._C._current_graph_task_id() >= 0:  # pyright: ignore[reportPrivateUsage]
+        elif torch.is_grad_enabled() and torch._C._current_graph_task_id() >= 0:
             self.derivative = self.derivative or _caller(left_out="_functorch")
         return func(*args, **(kwargs or {}))
 
@@ -257,4 +257,4 @@ def _has_own_statistics(module: nn.Module) -> bool:
 
 
 def _copy_all(targets: list[Tensor], values: Sequence[Tensor]) -> None:
-    torch._foreach_copy_(targets, list(values))  # pyright: ignore[reportPrivateUsage]
+    torch._foreach_copy_(targets, list(values))

@@ -130,7 +130,7 @@ class Watchdog:
             os._exit(1)
 
     def _position(self) -> RankPosition:
-        frames = sys._current_frames()  # no public name exists  # pyright: ignore[reportPrivateUsage]
+        frames = sys._current_frames()  # no public name exists
         stack = traceback.extract_stack(frames[self._main_thread_id])
         file, line = innermost((frame.filename, frame.lineno) for frame in stack)
         is_waiting = "torch/distributed/" in stack[-1].filename

@@ -253,9 +253,9 @@ def check_steps(
 def step_once(optimizer: Optimizer) -> None:
     """Make a step, in the mode and with the closure that the optimizer needs. The closure returns 1."""
     if kernels.has_modes(optimizer):
-        optimizer.train()  # type: ignore[attr-defined]
+        optimizer.train()
     closure = [lambda: torch.ones(())] if kernels.needs_closure(optimizer) else []
-    optimizer.step(*closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs
+    optimizer.step(*closure)  # pyrefly: ignore[no-matching-overload]  # returns a tensor, as LBFGS needs
 
 
 def _failure(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.batchnorm import _NormBase  # noqa: PLC2701  # what its layers share
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, is_inexact, leaves_of, tensors_of

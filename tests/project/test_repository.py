@@ -188,7 +188,7 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert block is not None
     (command,) = [line for line in block[1].splitlines() if "pytest" in line]
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert f"{command} || status=$?" in lines
+    assert f"UV_NO_SYNC=1 {command} || status=$?" in lines, "with the environment of constraints.txt"
     assert "[ $status = 0 ]" in lines, "a failure must end the script"
 
 

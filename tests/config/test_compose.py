@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from hydra.types import RunMode
-from marks import of_extension
+from marks import of_extension, slow
 from omegaconf import OmegaConf
 from processes import modules_after
 
@@ -59,13 +59,15 @@ scheduler: {warmup: 10%, decay: 30%}
          "optimizer.lr=0.5, optimizer.momentum=0.8"),
         ("defaults: [base, {override /optimizer: sgd}]\noptimizer: {lr: 0.5}", ["optimizer=adam"],
          {"optimizer.lr": 1e-3}, "optimizer.lr=0.5"),
-        (EXPERIMENT, ["optimizer=adam", "optimizer.lr=0.2"], {"optimizer.lr": 0.2}, "optimizer.momentum=0.8"),
-        (EXPERIMENT, ["scheduler=cosine"], {"scheduler.warmup": "10%", "scheduler.decay": None},
-         "scheduler.decay='30%'"),
         ("optimizer: {lr: 2e-3}", ["optimizer=sgd"], {"optimizer.lr": 0.1}, "optimizer.lr=0.002"),
-        ("optimizer: {lr: 2e-3}", ["optimizer=adam"], {"optimizer.lr": 2e-3}, ""),
         ("optimizer: {momentum: 0.8}", ["optimizer=sgd"], {"optimizer.momentum": 0.8}, ""),
-        ("optimizer: {momentun: 0.8}", ["optimizer=sgd"], {"optimizer.momentun": 0.8}, ""),
+        *slow(
+            (EXPERIMENT, ["optimizer=adam", "optimizer.lr=0.2"], {"optimizer.lr": 0.2}, "optimizer.momentum=0.8"),
+            (EXPERIMENT, ["scheduler=cosine"], {"scheduler.warmup": "10%", "scheduler.decay": None},
+             "scheduler.decay='30%'"),
+            ("optimizer: {lr: 2e-3}", ["optimizer=adam"], {"optimizer.lr": 2e-3}, ""),
+            ("optimizer: {momentun: 0.8}", ["optimizer=sgd"], {"optimizer.momentun": 0.8}, ""),
+        ),
         *of_extension(
             ("tracker: {project: mine}", ["debug=smoke"], {"tracker.project": None}, "tracker.project='mine'")
         ),

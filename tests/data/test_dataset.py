@@ -28,7 +28,7 @@ def seen() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return own_texts.seen
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16_true", "fp16"])
+@pytest.mark.parametrize("precision", ["fp16", *slow("fp32", "bf16", "bf16_true")])
 def test_integers_arrive_exactly_in_every_precision(
     precision: str, words: tuple[str, ...], train: Train
 ) -> None:

@@ -67,7 +67,7 @@ def make_source(samples: Samples) -> LoaderSource:
     return LoaderSource(samples, as_input, as_input, (0.0,), (1.0,), num_workers=2)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, *slow(signal.SIGTERM)])
 def test_workers_ignore_signals_that_do_not_come_from_the_parent(signum: signal.Signals) -> None:
     stream = make_source(Samples()).stream(SPEC)
     pids = {pid for n in range(2) for batch in stream.micro_batches(n) for pid in batch.targets.tolist()}

@@ -158,7 +158,7 @@ def entropy_of_squeezed(outputs: Tensor, targets: Tensor) -> Tensor:
         (Classifier, is_positive, entropy_of_squeezed, ()),
         (Normed, forces, F.mse_loss, ()),
         (Frozen, forces, F.mse_loss, ("averaging=tail",)),
-        *of_extension((Frozen, forces, F.mse_loss, ("compile=aot_eager",))),
+        *of_extension(*slow((Frozen, forces, F.mse_loss, ("compile=aot_eager",)))),
         (Recurrent, forces, F.mse_loss, ("micro_batch_size=20", "eval_batch_size=20")),
     ],
 )

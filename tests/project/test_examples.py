@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from example_projects import EXAMPLES as PROJECTS
 from killing import run_with_kills
-from marks import slow
 from run_folders import assert_close_rows, assert_same_state, rows, saved, summary
 from training_runs import Train, train_in_child, whole_and_resumed
 
@@ -85,9 +84,7 @@ def words_of(example: Example) -> tuple[str, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "example", [EXAMPLES[0], *slow(*EXAMPLES[1:])], ids=[example.name for example in EXAMPLES]
-)
+@pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
 def test_an_example_learns_and_resumes_exactly(
     example: Example, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,7 @@ def test_a_part_that_exits_while_it_trains_fails_the_run(
 
 
 @pytest.mark.parametrize(
-    ("at", "what"), [(2, "starts again"), (6, "continues from update_00000004")], ids=["early", "late"]
+    ("at", "what"), [*slow((2, "starts again")), (6, "continues from update_00000004")], ids=["early", "late"]
 )
 def test_a_second_ctrl_c_says_from_where_the_run_will_continue(
     at: int, what: str, train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from marks import of_extension
+from marks import of_extension, slow, slow_but
 from run_folders import assert_close_rows, rows, summary, weights
 from torch import Tensor
 from training_runs import Train, UserModule, whole_and_resumed
@@ -122,10 +122,13 @@ CASES: dict[str, Any] = {
     "task=two_models": (classes, (*MLP[:2], "model=two", "task=two_models"), "val/accuracy"),
 }
 TWO_MODELS = [case for case in CASES if "two_models" in case]
+FAST = ("classes", "weights", "own_loss", "labels", "pixels", "numbers")
 RANDOM = ("task=two_models",)  # with random layers, which depend on the micro-batch
 
 
-@pytest.mark.parametrize("case", [*of_extension(*TWO_MODELS), *(c for c in CASES if c not in TWO_MODELS)])
+@pytest.mark.parametrize(
+    "case", [*of_extension(*TWO_MODELS), *slow_but(FAST, sorted(CASES.keys() - TWO_MODELS))]
+)
 def test_a_task_trains_and_chooses(case: str, train: Train, user_module: UserModule) -> None:
     make, words, best = CASES[case]
     user_module("task_parts", PARTS)
@@ -142,7 +145,7 @@ def test_a_task_trains_and_chooses(case: str, train: Train, user_module: UserMod
         assert_close_rows(run, divided, rel=1e-4)
 
 
-@pytest.mark.parametrize("case", ["pixels", "numbers"])
+@pytest.mark.parametrize("case", ["numbers", *slow("pixels")])
 def test_a_resume_between_two_log_points_is_exact(
     case: str, train: Train, user_module: UserModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:

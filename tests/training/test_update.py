@@ -202,11 +202,8 @@ def test_one_named_optimizer_equals_the_plain_one(train: Train) -> None:
 @pytest.mark.slow
 @pytest.mark.extension
 @pytest.mark.usefixtures("gan")
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "experiment",
-    [pytest.param(TWO, marks=pytest.mark.slow, id="experiment=two_models"), pytest.param(GAN, id="gan")],
-)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("experiment", [TWO, GAN], ids=["experiment=two_models", "gan"])
 def test_several_losses_train_through_one_compiled_graph(
     experiment: tuple[str, ...], backend: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

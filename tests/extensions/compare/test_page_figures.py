@@ -268,7 +268,7 @@ def test_names_do_not_overlap_on_a_narrow_screen(open_page: Callable[..., Page],
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [390, *slow(1400)])
+@pytest.mark.parametrize("width", [390, 1400])
 def test_no_line_of_the_parallel_coordinates_crosses_a_label(
     open_page: Callable[..., Page], report: Path, width: int
 ) -> None:
@@ -307,7 +307,7 @@ def test_bars_show_what_the_colours_mean(page: Page) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["SVG", pytest.param("PNG", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["SVG", "PNG"])
 def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
     figures = page.locator("figure").all()
     assert len(figures) == 8

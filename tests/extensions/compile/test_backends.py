@@ -15,7 +15,7 @@ READY = [name for name, obstacle in OBSTACLES.items() if obstacle is None and na
 
 
 @pytest.mark.filterwarnings("ignore")  # TorchScript warns that it is deprecated
-@pytest.mark.parametrize("name", slow_but(("aot_eager", "eager"), READY))
+@pytest.mark.parametrize("name", slow_but(("eager",), READY))
 def test_a_backend_that_is_ready_compiles_a_model(name: str) -> None:
     net = nn.Linear(3, 2)
     inputs = torch.randn(4, 3)

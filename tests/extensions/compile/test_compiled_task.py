@@ -346,23 +346,21 @@ LONG = ("compile=dynamo", "duration=12", "eval_every=4")
     ("kind", "words", "logged"),
     [
         ("breaking late", ("compile.on_failure=fallback",), "Continuing eager after update"),
-        *slow(
-            ("changing", (), "eager from update 8 on, because torch allows no more recompilations: "),
-            (
-                "changing",
-                ("compile.fullgraph=true", "compile.on_failure=fallback"),
-                "Continuing eager after update 7",
-            ),
-            (
-                "changing",
-                ("compile.max_recompiles=2", "compile.on_failure=fallback"),
-                "Continuing eager after update 3",
-            ),
-            (
-                "breaking late",
-                ("compile.backend=only_once", "compile.fullgraph=false", "compile.on_failure=fallback"),
-                "",
-            ),
+        ("changing", (), "eager from update 8 on, because torch allows no more recompilations: "),
+        (
+            "changing",
+            ("compile.fullgraph=true", "compile.on_failure=fallback"),
+            "Continuing eager after update 7",
+        ),
+        (
+            "changing",
+            ("compile.max_recompiles=2", "compile.on_failure=fallback"),
+            "Continuing eager after update 3",
+        ),
+        (
+            "breaking late",
+            ("compile.backend=only_once", "compile.fullgraph=false", "compile.on_failure=fallback"),
+            "",
         ),
     ],
 )
@@ -382,10 +380,8 @@ def test_a_run_continues_exactly_from_the_update_that_is_no_longer_compiled(
     ("kind", "key", "remedy"),
     [
         ("changing", "compile.max_recompiles=2", "Use compile=eager, or "),
-        *slow(
-            ("changing", "compile.fullgraph=true", "compile.fullgraph=auto. Use compile=eager, or compile.on_fail"),
-            ("breaking late", "compile.fullgraph=auto", "Use compile=eager, or compile.on_failure=fallback"),
-        ),
+        ("changing", "compile.fullgraph=true", "compile.fullgraph=auto. Use compile=eager, or compile.on_fail"),
+        ("breaking late", "compile.fullgraph=auto", "Use compile=eager, or compile.on_failure=fallback"),
     ],
 )  # fmt: skip
 def test_an_error_of_torch_compile_in_a_later_update_names_the_remedy(

@@ -234,7 +234,7 @@ def test_the_lr_finder_resumes_exactly(train: Train, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["compile=eager", *slow("compile=default compile.backend=aot_eager")])
+@pytest.mark.parametrize("words", ["compile=eager", "compile=default compile.backend=aot_eager"])
 def test_the_curve_is_the_loss_of_each_update(words: str, train: Train) -> None:
     folder = train(*FIND, *words.split(), "log_every=1", "eval_every=2", "save_every=40", "global_batch_size=32",
                    "micro_batch_size=16", "hooks.lr_finder.smoothing=0")  # fmt: skip

@@ -169,9 +169,7 @@ def close(one: Path, other: Path, rel: float) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scope", "dropout"), [("task", 0), *slow(("task", 0.1), ("blocks", 0), ("blocks", 0.1))]
-)
+@pytest.mark.parametrize(("scope", "dropout"), [("task", 0), ("task", 0.1), ("blocks", 0), ("blocks", 0.1)])
 def test_compiled_runs_are_the_same_and_do_not_recompile(scope: str, dropout: float, train: Train) -> None:
     write_texts(Path("texts"))
     words = (*RUN, "duration=8", f"model.dropout={dropout}")
@@ -188,7 +186,7 @@ def assert_one_graph(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize("words", ["compile=eager", *slow("compile=aot_eager", "model.dropout=0.1")])
+@pytest.mark.parametrize("words", ["compile=eager", "compile=aot_eager", "model.dropout=0.1"])
 def test_a_run_on_a_gpu(words: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     write_texts(Path("texts"))
     with gpu.calls() as calls:

@@ -32,7 +32,7 @@ def test_places_of_another_order_are_those_of_a_permutation(num_samples: int) ->
     assert num_samples < 10 or len({tuple(order.tolist()) for order in orders}) == 3
 
 
-@pytest.mark.parametrize("num_samples", [3, 10, pytest.param(33, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_samples", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 33))])
 def test_every_sample_is_as_likely_at_every_place(num_samples: int) -> None:
     """Pearson's test: its statistic has about (n - 1)² degrees of freedom, so it is far below n² + 5 n."""
     places, num_orders = np.arange(num_samples), 3000

@@ -200,17 +200,14 @@ def test_a_server_that_never_ends_its_answer_does_not_hold_the_run(
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
             while not is_over.wait(0.1):
                 connection.sendall(b" ")
-            connection.sendall(b" " * 1000000)  # it ends after all, and so does the thread that waits for it
 
-    others = threading.enumerate()
+    pytest.importorskip("IPython")  # MLflow imports it in the abandoned thread, while later tests draw
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
         threading.Thread(target=answer, args=(server,), daemon=True).start()
         uri = f"http://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(NoAnswerError, match=r"no answer within 0\.5 s"):
             MlflowTracker(identity, 0, experiment="study", tracking_uri=uri)
         is_over.set()
-        for thread in set(threading.enumerate()).difference(others):
-            thread.join()
 
 
 def test_a_missing_package_is_named_before_the_run_starts(

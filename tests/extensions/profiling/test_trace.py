@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from full_disk import file_size_limit
+from marks import slow
 from ranks import run_on_ranks
 from run_folders import assert_same_state, rows, summary, weights
 from training_runs import Train, interrupt_at
@@ -82,8 +83,7 @@ def test_a_profiled_run_computes_the_same(train: Train) -> None:
     ("words", "forwards"),
     [
         (("experiment=gan_digits", "best.mode=min"), 3),
-        (("optimizer=lbfgs", "optimizer.max_iter=2"), 6),
-        pytest.param(("compile=aot_eager", "precision=bf16"), 3, marks=pytest.mark.slow),
+        *slow((("optimizer=lbfgs", "optimizer.max_iter=2"), 6), (("compile=aot_eager", "precision=bf16"), 3)),
     ],
 )
 @pytest.mark.usefixtures("gan")

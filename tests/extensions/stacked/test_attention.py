@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from lanes import BASE, GPT, SEEDS, VIT, trainers_of
+from marks import slow
 from operations import Names
 from torch import Tensor, nn
 
@@ -138,7 +139,7 @@ def attention_in(names: Names) -> list[str]:
     return [name for name in names.found if "scaled_dot_product" in name]
 
 
-@pytest.mark.parametrize("base", [GPT, (*BASE, *VIT)], ids=["gpt", "vit"])
+@pytest.mark.parametrize("base", [*slow((GPT,)), (*BASE, *VIT)], ids=["gpt", "vit"])
 def test_a_stack_attends_as_often_as_one_lane(base: Sequence[str]) -> None:
     with trainers_of(*([*base, *words.split()] for words in SEEDS)) as lanes:
         stack = Stack(lanes[:2])

@@ -13,7 +13,7 @@ import gpu
 import pytest
 import torch
 from lanes import CASES, SEEDS, TINY, differences, trainers_of
-from marks import slow, slow_but
+from marks import slow_but
 from repository import options_of
 
 from benchmarks.stack_updates import stack_of
@@ -122,7 +122,7 @@ def test_lanes_train_as_alone(case: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cuda
-@pytest.mark.parametrize("precision", ["bf16", *slow("bf16_true")])
+@pytest.mark.parametrize("precision", ["bf16", "bf16_true"])
 def test_lanes_train_in_bfloat16(precision: str) -> None:
     base = (*TINY, f"precision={precision}", "model.dropout=0.1")
     assert differences(base, SEEDS, num_updates=10).loss < 1e-2

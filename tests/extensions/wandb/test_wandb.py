@@ -216,7 +216,7 @@ def test_a_resumed_run_sends_what_its_killed_process_has_not(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGINT, *slow(signal.SIGKILL)])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_stopped_in_a_terminal_and_continued_sends_each_row_once(
     signum: signal.Signals, wandb_server: WandbServer, workdir: Path
 ) -> None:

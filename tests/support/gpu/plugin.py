@@ -6,13 +6,14 @@
     @pytest.mark.cuda(memory_gib=1)               needs the stub too, for the size of its memory; so does `level`
     @pytest.mark.real_gpu                         needs what only a GPU computes: Triton's kernels, cuDNN, speed
 
-The tests of a module with the same arguments share a process. It starts when the first of them comes. Where the stub
-cannot be built, they are skipped with what it lacks, or fail if `-m` asks for `cuda`. They fail if it does not compile.
+The tests with the same arguments share a process. It starts when the first of them comes. Where the stub cannot be
+built, they are skipped with what it lacks, or fail if `-m` asks for `cuda`. They fail if it does not compile.
 """
 
 import json
 import os
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,8 @@ _SHOWN = 6000
 _HYDRA_IS_IMPORTED = "-Wignore::pytest.PytestAssertRewriteWarning"
 """Hydra has a plugin of pytest, which would rewrite its assertions."""
 
-Group = tuple[Path, Gpus]
 Report = dict[str, Any]
-_results = pytest.StashKey[dict[Group, dict[str, list[Report]]]]()
+_results = pytest.StashKey[dict[Gpus, dict[str, list[Report]]]]()
 _server = pytest.StashKey[Server]()
 
 
@@ -49,14 +49,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _OneServer(LoadFileScheduling):
-    """Gives the folder tests/gpu to one process, whose server imports torch for all of it."""
+    """Gives all files with such tests to one process, whose server imports torch for them."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/gpu" if nodeid.startswith("tests/gpu/") else super()._split_scope(nodeid)
+        file = super()._split_scope(nodeid)
+        return "gpu" if "mark.cuda" in _text(self.config.rootpath / file) else file
+
+
+_text = cache(Path.read_text)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Schedule as `--dist loadfile` does, but for tests/gpu."""
+    """Schedule as `--dist loadfile` does, but for files with tests of CUDA."""
     return _OneServer(config, log)
 
 
@@ -90,7 +94,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def _group(item: pytest.Item) -> Group | None:
+def _group(item: pytest.Item) -> Gpus | None:
     """Return which tests share a process of the stub with a test, or None if it runs in this process."""
     mark = item.get_closest_marker("cuda")
     if mark is None or is_stub() or item.get_closest_marker("real_gpu"):
@@ -98,18 +102,18 @@ def _group(item: pytest.Item) -> Group | None:
     options = dict(mark.kwargs)
     needs_stub = options.pop("stub", False) or bool(options.keys() - {"devices"})
     gpus = Gpus(**options)
-    return (item.path, gpus) if needs_stub or not _has_gpus(gpus.devices) else None
+    return gpus if needs_stub or not _has_gpus(gpus.devices) else None
 
 
 def _has_gpus(count: int) -> bool:
     return not is_stub() and torch.cuda.is_available() and torch.cuda.device_count() >= count
 
 
-def _results_of(session: pytest.Session, group: Group) -> dict[str, list[Report]]:
+def _results_of(session: pytest.Session, group: Gpus) -> dict[str, list[Report]]:
     """Run the selected tests of a group; return the reports of each."""
     items = [item for item in session.items if _group(item) == group]
     try:
-        variables = environment(group[1])
+        variables = environment(group)
     except (CannotBuild, DoesNotCompile) as error:
         is_wanted = "cuda" in session.config.option.markexpr or isinstance(error, DoesNotCompile)
         outcome = "failed" if is_wanted else "skipped"

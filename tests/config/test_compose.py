@@ -61,12 +61,12 @@ scheduler: {warmup: 10%, decay: 30%}
          {"optimizer.lr": 1e-3}, "optimizer.lr=0.5"),
         ("optimizer: {lr: 2e-3}", ["optimizer=sgd"], {"optimizer.lr": 0.1}, "optimizer.lr=0.002"),
         ("optimizer: {momentum: 0.8}", ["optimizer=sgd"], {"optimizer.momentum": 0.8}, ""),
+        ("optimizer: {lr: 2e-3}", ["optimizer=adam"], {"optimizer.lr": 2e-3}, ""),
+        ("optimizer: {momentun: 0.8}", ["optimizer=sgd"], {"optimizer.momentun": 0.8}, ""),
         *slow(
             (EXPERIMENT, ["optimizer=adam", "optimizer.lr=0.2"], {"optimizer.lr": 0.2}, "optimizer.momentum=0.8"),
             (EXPERIMENT, ["scheduler=cosine"], {"scheduler.warmup": "10%", "scheduler.decay": None},
              "scheduler.decay='30%'"),
-            ("optimizer: {lr: 2e-3}", ["optimizer=adam"], {"optimizer.lr": 2e-3}, ""),
-            ("optimizer: {momentun: 0.8}", ["optimizer=sgd"], {"optimizer.momentun": 0.8}, ""),
         ),
         *of_extension(
             ("tracker: {project: mine}", ["debug=smoke"], {"tracker.project": None}, "tracker.project='mine'")

@@ -1,4 +1,4 @@
-"""Tests marked `cuda` are reported one by one, though a process with the stub runs those of a file together."""
+"""Tests marked `cuda` are reported one by one, though a process with the stub runs many together."""
 
 import os
 import subprocess

@@ -82,7 +82,7 @@ class Pruner:
     metric: str
     pruner: Mapping[str, Any]  # `_target_` and its arguments
 
-    _study: Any = None  # and its storage, when the first evaluation is reported
+    _study = None  # pyrefly: ignore[implicit-any-attribute]  # and its storage, when the first evaluation is reported
 
     def after_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
         plan, state = trainer.plan, trainer.state

@@ -94,7 +94,7 @@ LONG = (
     "experiment/mup_lr", "experiment/vit_fake", "experiment/vit_tiny_fake", "model/vit_tiny", "optimizer/kron",
     "precision/fp8", "profiler/torch", "tracker/mlflow",
 )  # fmt: skip
-"""These compile, read a corpus or start slowly, for longer than they train."""
+"""These take longest: they compile, read a corpus, start slowly or are large."""
 
 
 def options() -> list[str]:

@@ -81,13 +81,12 @@ def _package(name: str) -> Path:
 
 def _build(folder: Path, cuda: str) -> None:
     folder.mkdir()
-    stubs = folder / "stubs.cpp"
-    stubs.write_text(_stubs())
-    sources = [*sorted(NATIVE.glob("*.cpp")), stubs]
+    source = folder / "all.cpp"  # g++ reads the headers once
+    source.write_text("".join(f'#include "{path}"\n' for path in sorted(NATIVE.glob("*.cpp"))) + _stubs())
     command = ["g++", "-O1", "-shared", "-fPIC", "-pthread", "-std=c++17", "-w", f"-Wl,-soname,{LIBRARY}"]
     command += [f"-I{include}" for include in [NATIVE, *_includes(cuda)]]
     done = subprocess.run(
-        [*command, *sources, "-o", folder / LIBRARY, "-ldl"], capture_output=True, text=True, check=False
+        [*command, source, "-o", folder / LIBRARY, "-ldl"], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise DoesNotCompile(f"the stub of CUDA did not compile:\n{done.stderr}")
@@ -116,12 +115,13 @@ def _stubs() -> str:
         for path in NATIVE.glob("*.cpp")
         for name in re.findall(r"^API.*?\b(\w+)\(", path.read_text(), re.M)
     }
-    lines = ['#include "runtime.h"']
+    lines = ['static int launch(const char *name, int result) { stub::record("launch", name); return result; }']
     for name in sorted(_symbols() - written):
-        is_library = not name.startswith(("cuda", "__cuda", "cupti"))
-        note = f'stub::record("launch", "{name}"); ' if is_library and not _SILENT.search(name) else ""
-        result = _NCCL_INVALID_USAGE if name.startswith("nccl") else 0
-        lines.append(f"API int {name}(...) {{ {note}return {result}; }}")
+        is_silent = name.startswith(("cuda", "__cuda", "cupti")) or _SILENT.search(name)
+        result: int | str = _NCCL_INVALID_USAGE if name.startswith("nccl") else 0
+        if not is_silent:
+            result = f'launch("{name}", {result})'
+        lines.append(f"API int {name}(...) {{ return {result}; }}")
     return "\n".join(lines) + "\n"
 
 

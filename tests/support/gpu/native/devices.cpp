@@ -10,7 +10,6 @@
 namespace {
 
 constexpr int CUDA_VERSION_ANSWERED = 13020;
-constexpr int MAX_SHARED_BYTES = 232448;
 
 bool is_part(const std::string &name) { return name.compare(0, 4, "MIG-") == 0; }
 
@@ -159,7 +158,7 @@ static void set_uuid(cudaUUID_t &uuid, int device) {
 
 static void set_limits(cudaDeviceProp &properties) {
   properties.sharedMemPerBlock = 49152;
-  properties.sharedMemPerBlockOptin = MAX_SHARED_BYTES;
+  properties.sharedMemPerBlockOptin = stub::MAX_SHARED_BYTES;
   properties.sharedMemPerMultiprocessor = 233472;
   properties.reservedSharedMemPerBlock = 1024;
   properties.regsPerBlock = 65536;
@@ -218,7 +217,7 @@ static int attribute(int which) {
     case cudaDevAttrMaxSharedMemoryPerBlock:
       return 49152;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      return MAX_SHARED_BYTES;
+      return stub::MAX_SHARED_BYTES;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
       return 233472;
     case cudaDevAttrWarpSize:

@@ -28,7 +28,7 @@ struct Graph {
   std::vector<stub::Work> work;
 };
 
-std::recursive_mutex mutex;
+std::recursive_mutex graphs_mutex;
 auto *captures = new std::vector<Capture *>;  // that go on now
 std::atomic<unsigned long long> num_captures{0};
 thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
@@ -71,27 +71,27 @@ bool is_joined(const Capture &capture) {
 }  // namespace
 
 cudaError_t stub::refuse_in_capture(const char *call) {
-  Lock lock(mutex);
+  Lock lock(graphs_mutex);
   for (Capture *capture : *captures)
     if (forbids_unsafe_calls(*capture)) return refuse(*capture, call);
   return cudaSuccess;
 }
 
 cudaError_t stub::refuse_on_captured(cudaStream_t handle, const char *call) {
-  Lock lock(mutex);
+  Lock lock(graphs_mutex);
   Capture *capture = stream_of(handle)->capture;
   return capture ? refuse(*capture, call) : cudaSuccess;
 }
 
 void stub::add_to_capture(Stream *stream, Work work) {
-  Lock lock(mutex);
+  Lock lock(graphs_mutex);
   stream->num_enqueued++;
   stream->capture->work.push_back(std::move(work));
 }
 
 // A stream that waits for an event of a capture becomes a part of the capture.
 void stub::join_capture(Stream *stream, Stream *recorded, Capture *capture, long num_enqueued) {
-  Lock lock(mutex);
+  Lock lock(graphs_mutex);
   if (std::find(captures->begin(), captures->end(), capture) == captures->end()) return;
   if (!stream->capture) enter(capture, stream);
   stream->num_enqueued++;
@@ -99,7 +99,7 @@ void stub::join_capture(Stream *stream, Stream *recorded, Capture *capture, long
 }
 
 API cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
-  Lock lock(mutex);
+  Lock lock(graphs_mutex);
   stub::record("capture begin", std::to_string(mode), handle);
   Stream *stream = stub::stream_of(handle);
   if ((uintptr_t)handle <= 1 || stream->capture) return stub::fail(cudaErrorStreamCaptureUnsupported);
@@ -121,7 +121,7 @@ static cudaError_t result_of(const Capture &capture) {
 }
 
 API cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
-  Lock lock(mutex);
+  Lock lock(graphs_mutex);
   *graph = nullptr;
   Capture *capture = stub::stream_of(handle)->capture;
   if (!capture || capture->origin != stub::stream_of(handle))
@@ -141,7 +141,7 @@ static cudaStreamCaptureStatus status_of(Stream *stream) {
 }
 
 API cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *status) {
-  Lock lock(mutex);
+  Lock lock(graphs_mutex);
   *status = status_of(stub::stream_of(handle));
   return cudaSuccess;
 }
@@ -150,7 +150,7 @@ API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, enum cudaStreamCap
                                          unsigned long long *id, cudaGraph_t *graph,
                                          const cudaGraphNode_t **dependencies,
                                          const cudaGraphEdgeData **edges, size_t *num_dependencies) {
-  Lock lock(mutex);
+  Lock lock(graphs_mutex);
   Capture *capture = stub::stream_of(handle)->capture;
   *status = status_of(stub::stream_of(handle));
   if (id) *id = capture ? capture->id : 0;

@@ -10,9 +10,8 @@ namespace {
 
 constexpr unsigned MAX_THREADS = 1024;
 constexpr unsigned MAX_GRID_Y = 65535;
-constexpr size_t MAX_SHARED_BYTES = 232448;
 
-std::mutex mutex;
+std::mutex names_mutex;
 auto *names = new std::unordered_map<const void *, const char *>;
 
 struct Configuration {
@@ -24,7 +23,7 @@ struct Configuration {
 thread_local std::vector<Configuration> *pushed = nullptr;
 
 std::string name_of(const void *function) {
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(names_mutex);
   auto found = names->find(function);
   return found == names->end() ? "unknown" : found->second;
 }
@@ -32,7 +31,7 @@ std::string name_of(const void *function) {
 cudaError_t launch(const void *function, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream) {
   size_t num_threads = size_t(block.x) * block.y * block.z;
   bool is_grid_valid = grid.x && grid.y && grid.z && grid.y <= MAX_GRID_Y && grid.z <= MAX_GRID_Y;
-  bool is_valid = is_grid_valid && num_threads && num_threads <= MAX_THREADS && shared_bytes <= MAX_SHARED_BYTES;
+  bool is_valid = is_grid_valid && num_threads && num_threads <= MAX_THREADS && shared_bytes <= stub::MAX_SHARED_BYTES;
   stub::record(is_valid ? "launch" : "illegal", (is_valid ? "" : "launch: ") + name_of(function), stream);
   if (!is_valid) return stub::fail(cudaErrorInvalidConfiguration);
   return stub::enqueue(stream, [] {});
@@ -51,7 +50,7 @@ API void __cudaUnregisterFatBinary(void **) {}
 
 API void __cudaRegisterFunction(void **, const char *function, char *, const char *name, int, void *, void *,
                                 void *, void *, int *) {
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(names_mutex);
   (*names)[function] = name;
 }
 
@@ -108,7 +107,7 @@ API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void
 }
 
 API cudaError_t cudaFuncSetAttribute(const void *, enum cudaFuncAttribute, int value) {
-  return value > (int)MAX_SHARED_BYTES ? stub::fail(cudaErrorInvalidValue) : cudaSuccess;
+  return value > stub::MAX_SHARED_BYTES ? stub::fail(cudaErrorInvalidValue) : cudaSuccess;
 }
 
 API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *, int block_size, size_t) {

@@ -73,7 +73,7 @@ bool is_blocked(Stream *stream) {
   return first.awaited && first.awaited->num_done < first.position;
 }
 
-void add(Stream *stream, stub::Item item) {
+void append(Stream *stream, stub::Item item) {
   {
     std::lock_guard<std::mutex> lock(queue_mutex);
     stream->pending.push_back(std::move(item));
@@ -99,13 +99,13 @@ void stub::add_stream(Stream *stream) {
 
 void stub::add_work(Stream *stream, Work work) {
   if (is_deferred())
-    add(stream, {std::move(work), nullptr, 0});
+    append(stream, {std::move(work), nullptr, 0});
   else
     work();
 }
 
 void stub::add_wait(Stream *stream, Stream *awaited, long position) {
-  if (is_deferred()) add(stream, {nullptr, awaited, position});
+  if (is_deferred()) append(stream, {nullptr, awaited, position});
 }
 
 long stub::num_given(Stream *stream) {

@@ -25,6 +25,8 @@ API cudaError_t cudaStreamSynchronize(cudaStream_t);
 
 namespace stub {
 
+constexpr int MAX_SHARED_BYTES = 232448;  // of a block, as on an H100
+
 // record.cpp: add a call to the record that a test reads, as "kind<tab>detail<tab>stream".
 void record(const std::string &kind, const std::string &detail, cudaStream_t stream = nullptr);
 

@@ -57,7 +57,8 @@ def of_extensions(param: Any) -> bool:
     )
 
 
-CASES = slow_but([*rows()[::3], *(row for row in rows() if row.startswith("`--cfg"))], rows())
+LONG = ("`hydra.run.dir", "`hydra.mode", "`hydra/hydra_logging", "`hydra.searchpath", "`@hydra.main")
+CASES = slow_but([row for row in rows() if not row.startswith(LONG)], rows())
 CASES = [*filterfalse(of_extensions, CASES), *of_extension(*filter(of_extensions, CASES))]
 
 

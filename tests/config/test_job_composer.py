@@ -110,6 +110,7 @@ def draw(overrides: list[str]) -> None:
     CASES.append(overrides)
 
 
+@pytest.mark.slow
 def test_random_overrides_give_what_hydra_gives(jobs: JobComposer) -> None:
     """Or its errors."""
     draw()

@@ -89,10 +89,10 @@ class PixelBag(nn.Module):
 
 
 LONG = (
-    "compile/blocks", "compile/default", "compile/max_autotune", "compile/max_autotune_no_cudagraphs",
+    "compile/blocks", "compile/default", "compile/max_autotune", "compile/max_autotune_no_cudagraphs", "debug/overfit",
     "experiment/all_reduce_net", "experiment/compiled_optimizer", "experiment/distill_vit", "experiment/gpt_tiny",
-    "experiment/mup_lr", "experiment/vit_fake", "experiment/vit_tiny_fake", "model/vit_tiny", "optimizer/kron",
-    "precision/fp8", "profiler/torch", "tracker/mlflow",
+    "experiment/mup_lr", "experiment/vit_fake", "experiment/vit_tiny_fake", "model/resnet18", "model/vit_tiny",
+    "optimizer/kron", "optimizer/lbfgs", "precision/fp8", "profiler/torch", "tracker/mlflow",
 )  # fmt: skip
 """These take longest: they compile, read a corpus, start slowly or are large."""
 

@@ -156,6 +156,7 @@ def test_a_file_where_the_run_folder_should_be(workdir: Path, refused: Refused) 
     assert message.startswith("name: outputs is a file, and a folder is needed; give another name=<folder>")
 
 
+@pytest.mark.slow
 def test_a_link_to_nothing_where_the_run_folder_should_be(workdir: Path, refused: Refused) -> None:
     for name, target in (("gone", "/nowhere/x"), ("loop", "loop")):
         Path(name).symlink_to(target)
@@ -166,6 +167,7 @@ def test_a_link_to_nothing_where_the_run_folder_should_be(workdir: Path, refused
     assert message.startswith("name: gone is a link to /nowhere/x, which does not exist; give another name=")
 
 
+@pytest.mark.slow
 def test_values_that_are_too_long_or_nested_too_deeply(refused: Refused) -> None:
     message = refused("train", f"seed={'9' * 5000}")
     assert matches("seed: '999...999...' cannot be parsed (Exceeds the limit...", message)

@@ -72,7 +72,11 @@ SOURCES: dict[str, Callable[[], Source]] = {
 }
 
 
-@pytest.fixture(params=slow_but(SOURCES.keys() - {"nested, 2 workers", "loader, no workers"}, list(SOURCES)))
+@pytest.fixture(
+    params=slow_but(
+        SOURCES.keys() - {"nested, 2 workers", "loader, no workers", "loader, 2 workers"}, list(SOURCES)
+    )
+)
 def source(request: pytest.FixtureRequest) -> Source:
     return SOURCES[request.param]()
 

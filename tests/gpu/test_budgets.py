@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import gpu
 import pytest
 import timm
 import torch
-from marks import choosing, each, slow
+from marks import slow
 from packaging.version import Version
 from repository import options_of
 
@@ -44,9 +43,9 @@ FAST = ("adamw", "muon", "sgd")
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 
-def pairs(optimizers: Iterable[str]) -> list[Any]:
+def pairs(optimizers: Iterable[str]) -> list[tuple[str, str]]:
     return [
-        pytest.param(optimizer, precision, marks=choosing(f"optimizer={optimizer}"))
+        (optimizer, precision)
         for optimizer in optimizers
         for precision in PRECISIONS
         if (optimizer, precision) != ("sam", "fp16")  # refused, because it evaluates the loss several times
@@ -104,7 +103,7 @@ def test_no_wait_between_log_points(optimizer: str, precision: str, train_record
 @pytest.mark.slow
 @pytest.mark.cuda(stub=True)
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("optimizer", each(DECOMPOSING, "optimizer"))
+@pytest.mark.parametrize("optimizer", DECOMPOSING)
 def test_decompositions_are_not_waited_for(
     optimizer: str, precision: str, train_recorded: TrainRecorded
 ) -> None:
@@ -159,7 +158,6 @@ def test_a_trial_leaves_headroom_and_then_gives_it_back() -> None:
     assert torch.cuda.get_per_process_memory_fraction(device) == before
 
 
-@pytest.mark.extension  # of the stub itself
 @pytest.mark.cuda(level="calls")
 def test_nothing_is_computed_at_the_level_calls() -> None:
     x = torch.ones(3, device="cuda")

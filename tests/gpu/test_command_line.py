@@ -18,7 +18,6 @@ print(torch.cuda.device_count(), torch.cuda.mem_get_info(1)[1] / 2**30, (x + x).
 
 
 @pytest.mark.slow
-@pytest.mark.extension
 def test_runs_a_command_with_gpus(tmp_path: Path) -> None:
     options = ["--devices", "2", "--memory-gib", "1", "--trace", str(tmp_path / "calls")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("GPU_STUB", "LD_"))}

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-pytestmark = [pytest.mark.cuda(devices=8, memory_gib=1), pytest.mark.extension]
+pytestmark = pytest.mark.cuda(devices=8, memory_gib=1)
 
 MIB = 2**20
 

@@ -85,7 +85,6 @@ def train_planted(
     return run
 
 
-@pytest.mark.extension
 @pytest.mark.parametrize(
     ("model", "waits_and_copies"), [("Sound", (0, 0)), ("Waits", (1, 0)), ("CopiesPageable", (0, 1))]
 )
@@ -97,7 +96,6 @@ def test_a_wait_too_many_and_a_pageable_copy(
     assert (calls.waits, calls.pageable_copies, calls.illegal) == (*waits_and_copies, [])
 
 
-@pytest.mark.extension
 def test_a_tensor_left_on_the_host(
     train_planted: Callable[..., gpu.Calls], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,7 +103,6 @@ def test_a_tensor_left_on_the_host(
     assert "Expected all tensors to be on the same device" in capsys.readouterr().err
 
 
-@pytest.mark.extension
 def test_an_illegal_capture() -> None:
     x = torch.ones(3, device="cuda")
     graph = torch.cuda.CUDAGraph()

@@ -14,7 +14,6 @@ Train = Callable[..., Path]
 DIGITS = ("tracker=local", "data=digits", "model.hidden=[16]", "model.dropout=0", "duration=6", "log_every=1")
 
 
-@pytest.mark.extension
 @pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_collectives_give_the_right_numbers(num_ranks: int, tmp_path: Path) -> None:
     check_collectives(tmp_path, num_ranks)

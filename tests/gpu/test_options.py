@@ -11,7 +11,7 @@ from typing import Any
 import gpu
 import pytest
 import torch
-from marks import choosing, of_extension, slow, slow_but
+from marks import slow, slow_but
 from repository import options_of
 from run_folders import rows, summary
 from safetensors.torch import load_file
@@ -57,8 +57,6 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "folds": ("folds=3", "fold=1"),
     "histograms": ("histogram_every=6",),
     "fp16 overflow": ("precision=fp16", "precision.init_scale=1e12"),
-}
-SETTINGS_OF_EXTENSIONS = {
     "cutmix": ("mixing=mixup_cutmix", "data=synthetic", "data.input_shape=[3,8,8]"),
     "diagnostics": ("hook=[diagnostics]",),
 }
@@ -100,7 +98,7 @@ def assert_equal(train: Train, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 
 PAIRS = [
-    pytest.param(optimizer, precision, marks=choosing(f"optimizer/{optimizer}"))
+    (optimizer, precision)
     for optimizer in OPTIMIZERS
     for precision in PRECISIONS
     if (optimizer, precision) not in REFUSED | CHAOTIC
@@ -117,7 +115,7 @@ TOGETHER = {
 
 
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize("name", of_extension(*slow_but(("sgd fp16",), TOGETHER)))
+@pytest.mark.parametrize("name", slow_but(("sgd fp16",), TOGETHER))
 def test_several_options_together(name: str, assert_equal: Callable[..., None]) -> None:
     optimizer, precision = name.split()
     assert_equal(*DIGITS, f"optimizer={optimizer}", f"precision={precision}", *TOGETHER[name])
@@ -134,9 +132,9 @@ def test_optimizers(optimizer: str, precision: str, assert_equal: Callable[..., 
 
 @pytest.mark.slow
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize("name", [*SETTINGS, *of_extension(*SETTINGS_OF_EXTENSIONS)])
+@pytest.mark.parametrize("name", SETTINGS)
 def test_settings(name: str, assert_equal: Callable[..., None]) -> None:
-    assert_equal(*DIGITS, *(SETTINGS | SETTINGS_OF_EXTENSIONS)[name])
+    assert_equal(*DIGITS, *SETTINGS[name])
 
 
 @pytest.mark.cuda(stub=True)
@@ -160,7 +158,6 @@ def take_memory(*_: object, **__: object) -> None:
     torch.empty(LARGE, dtype=torch.uint8, device="cuda")
 
 
-@pytest.mark.extension
 @pytest.mark.cuda(stub=True)
 def test_the_peak_of_memory_is_that_of_the_run(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not that of an earlier run in the process, of the check of compiled code, or of trials."""

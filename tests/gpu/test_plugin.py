@@ -10,8 +10,6 @@ import pytest
 from gpu import build
 from repository import ROOT
 
-pytestmark = pytest.mark.extension  # of the tests themselves
-
 TESTS = """
 import os
 import pytest, torch

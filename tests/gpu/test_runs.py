@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from faulty_model import TWO_RANKS, fault, provide_faulty_model
-from marks import of_extension, slow
+from marks import slow
 from repository import ROOT
 from run_folders import rows, summary
 from safetensors.torch import load_file
@@ -76,7 +76,6 @@ def test_models(name: str, train: Train, on_cpu: Train) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cuda(stub=True)
-@pytest.mark.extension
 def test_images_that_workers_read(train: Train, on_cpu: Train, tmp_path: Path) -> None:
     from data_files import write_images
 
@@ -90,7 +89,7 @@ def test_images_that_workers_read(train: Train, on_cpu: Train, tmp_path: Path) -
 
 
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize("optimizer", ["adamw", *slow("sgd", "nadam", *of_extension("muon", "lion", "soap"))])
+@pytest.mark.parametrize("optimizer", ["adamw", *slow("sgd", "nadam", "muon", "lion", "soap")])
 def test_a_checkpoint_continues_on_the_other_device(optimizer: str, train: Train, on_cpu: Train) -> None:
     words = (*DIGITS, "model.dropout=0", "scheduler=constant", f"optimizer={optimizer}", "averaging=ema")
     whole = on_cpu(*words, "duration=9", "eval_every=3", "save_every=3", name="whole")
@@ -119,10 +118,8 @@ class Killer:
     [
         "precision=fp16 model.dropout=0.5",
         "precision=fp16 precision.init_scale=1e12 averaging=ema",
-        *of_extension(
-            "precision=bf16 model.dropout=0.5 optimizer=muon",
-            "mixing=mixup micro_batch_size=16 model.dropout=0.2 data=synthetic",
-        ),
+        "precision=bf16 model.dropout=0.5 optimizer=muon",
+        "mixing=mixup micro_batch_size=16 model.dropout=0.2 data=synthetic",
     ],
 )
 def test_a_killed_run_continues_bit_for_bit(words: str, workdir: Path) -> None:
@@ -143,7 +140,6 @@ def test_a_killed_run_continues_bit_for_bit(words: str, workdir: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.extension
 @pytest.mark.cuda(stub=True)
 def test_commands_on_a_finished_run(
     train: Train, on_cpu: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -182,9 +178,7 @@ def test_auto_finds_the_micro_batch_that_fits(train: Train) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cuda(devices=2, stub=True)
-@pytest.mark.parametrize(
-    "words", ["parallel=ddp", "parallel=ddp micro_batch_size=8", *of_extension("parallel=fsdp")]
-)
+@pytest.mark.parametrize("words", ["parallel=ddp", "parallel=ddp micro_batch_size=8", "parallel=fsdp"])
 def test_two_gpus_train_as_one(words: str, train: Train, workdir: Path) -> None:
     base = (*DIGITS, "model.dropout=0", "duration=6")
     command = [sys.executable, str(ROOT / "train.py"), "name=two", *base, *words.split(),
@@ -214,7 +208,6 @@ def test_jobs_of_a_sweep_share_the_gpus(workdir: Path) -> None:
     assert {summary(folder)["environment"]["gpu"] for folder in folders} == {"NVIDIA H100 80GB HBM3"}
 
 
-@pytest.mark.extension
 @pytest.mark.slow
 @pytest.mark.cuda(level="calls")
 @pytest.mark.parametrize("mode", ["default", "reduce_overhead"])

@@ -30,7 +30,6 @@ from hydrant.training import costs, metrics
 from hydrant.training.prepare import micro_batch
 
 bench = pytest.importorskip("hydrant.extensions.bench.command")
-pytestmark = pytest.mark.extension
 
 SOURCES = Path(hydrant.__file__).parent
 METHODS: list[tuple[Any, str]] = [

@@ -10,7 +10,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.nn import functional
 
-pytestmark = [pytest.mark.cuda(stub=True), pytest.mark.extension]
+pytestmark = pytest.mark.cuda(stub=True)
 
 
 def test_an_operation_has_the_numbers_of_the_cpu() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from documentation import blocks, commands
+from marks import slow
 from run_folders import assert_same_state, weights
 from training_runs import Train, interrupt_at
 
@@ -12,7 +13,8 @@ PAGE = "docs/guides/own-loop.md"
 
 
 @pytest.mark.parametrize(
-    "words", ["", "optimizer=sgd optimizer.momentum=0.9 scheduler=linear model=convnet model.widths=[4]"]
+    "words",
+    ["", *slow("optimizer=sgd optimizer.momentum=0.9 scheduler=linear model=convnet model.widths=[4]")],
 )
 def test_the_loop_makes_the_updates_of_the_resumed_run(
     words: str, train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch

@@ -142,6 +142,7 @@ def test_the_average_is_evaluated_and_exported_too_and_may_choose_the_best_check
     assert_same_state(load_file("ema.safetensors"), averaged(folder))
 
 
+@pytest.mark.slow
 def test_the_average_of_a_short_run_is_near_the_weights(train: Train) -> None:
     """With a decay of 0.999 from the start, it would be near the untrained weights."""
     folder = train("tracker=local", "duration=90", "averaging=ema")

@@ -69,6 +69,7 @@ def test_each_batch_size_has_its_own_seconds(timed: list[list[int]], train: Trai
     assert timed[1:] == [[96]]
 
 
+@pytest.mark.slow
 def test_intervals_in_seconds_need_the_time_of_an_update_too(timed: list[list[int]], train: Train) -> None:
     folder = train(*DIGITS, "duration=9", "eval_every=0.04s", "averaging=ema", "averaging.start_after=0.02s")
     assert timed == [[32]]

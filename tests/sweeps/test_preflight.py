@@ -71,6 +71,7 @@ def test_preparing_is_shared_by_jobs_that_differ_in_numbers(monkeypatch: pytest.
     assert prepared == [0.01]
 
 
+@pytest.mark.slow
 def test_one_prepared_job_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where jobs of different programs take turns: each plan holds its data."""
     plans, alive = list[weakref.ref[Any]](), list[int]()

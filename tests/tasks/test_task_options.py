@@ -122,7 +122,7 @@ CASES: dict[str, Any] = {
     "task=two_models": (classes, (*MLP[:2], "model=two", "task=two_models"), "val/accuracy"),
 }
 TWO_MODELS = [case for case in CASES if "two_models" in case]
-FAST = ("classes", "weights", "own_loss", "labels", "pixels", "numbers")
+FAST = ("classes", "weights", "own_loss", "numbers")
 
 
 @pytest.mark.parametrize(

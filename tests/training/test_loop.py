@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from marks import of_extension
+from marks import of_extension, slow
 from run_folders import assert_same_state, rows, saved
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_runs import DIGITS, Train
@@ -80,7 +80,7 @@ class Uneven:
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", *slow("adamw")])
 def test_micro_batches_are_weighted_by_their_targets(
     train: Train, monkeypatch: pytest.MonkeyPatch, optimizer: str
 ) -> None:

@@ -115,7 +115,9 @@ def _stubs() -> str:
         for path in NATIVE.glob("*.cpp")
         for name in re.findall(r"^API.*?\b(\w+)\(", path.read_text(), re.M)
     }
-    lines = ['static int launch(const char *name, int result) { stub::record("launch", name); return result; }']
+    lines = [
+        'static int launch(const char *name, int result) { stub::record("launch", name); return result; }'
+    ]
     for name in sorted(_symbols() - written):
         is_silent = name.startswith(("cuda", "__cuda", "cupti")) or _SILENT.search(name)
         result: int | str = _NCCL_INVALID_USAGE if name.startswith("nccl") else 0

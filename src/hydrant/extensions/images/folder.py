@@ -380,7 +380,9 @@ def _timm_transform(**options: Any) -> Transform:
 def _classes_in(folder: Path, key: str) -> list[str]:
     """Return the names of the folders in a folder that are not hidden."""
     if not folder.is_dir():
-        raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
+        raise ConfigError(
+            key, f"no folder {folder}", remedy="it must hold one folder of images for each class"
+        )
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
 
 

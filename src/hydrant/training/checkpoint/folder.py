@@ -274,15 +274,11 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
         return folder
     newest = newest_undamaged(checkpoints_of(path))
     if newest is None:
-        problem = (
-            "is a file" if path.is_file() else "holds no checkpoint" if path.is_dir() else "does not exist"
-        )
+        unsaved = "holds no checkpoint (save_every=null writes none)"
+        problem = "is a file" if path.is_file() else unsaved if path.is_dir() else "does not exist"
         meant = path.parent if path.is_file() else Path("outputs", path)
         near = f"did you mean {quoted(meant)}?" if checkpoints_of(meant).is_dir() else near_folders(path)
-        remedy = (
-            near
-            or "give a run folder (not one of save_every=null) or one of its checkpoints/update_... folders"
-        )
+        remedy = near or "give a run folder or one of its checkpoints/update_... folders"
         raise ConfigError(key, f"{path} {problem}", remedy=remedy)
     return newest
 

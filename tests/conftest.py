@@ -62,7 +62,7 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        for name in [*logging.root.manager.loggerDict]:
+        for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch")]:
             logging.getLogger(name).propagate = True
         gc.freeze()
         gc.set_threshold(10_000, 10, 10)

@@ -147,24 +147,21 @@ def test_existing_folders_are_kept(workdir: Path, refused: Refused) -> None:
     assert (workdir / "outputs" / "mine").is_dir()
 
 
-def test_a_file_where_the_run_folder_should_be(workdir: Path, refused: Refused) -> None:
+def test_a_file_or_a_link_to_nothing_where_the_run_folder_should_be(workdir: Path, refused: Refused) -> None:
     (workdir / "outputs").write_text("mine")
-    reason = "outputs is a file, and a folder is needed; give a folder that can be written: "
-    for words in ("name=run", "hydra.run.dir=outputs", "hydra.run.dir=outputs/a/b"):
-        assert refused("train", *TINY, words) == f"hydra.run.dir: {reason}hydra.run.dir=<folder>"
-    message = refused("train", "--multirun", *TINY, "hydra.sweep.dir=outputs", "seed=0,1")
-    assert message.startswith("name: outputs is a file, and a folder is needed; give another name=<folder>")
-
-
-@pytest.mark.slow
-def test_a_link_to_nothing_where_the_run_folder_should_be(workdir: Path, refused: Refused) -> None:
+    places = {"outputs": "is a file, and a folder is needed"}
     for name, target in (("gone", "/nowhere/x"), ("loop", "loop")):
         Path(name).symlink_to(target)
-        reason = f"{name} is a link to {target}, which does not exist; "
-        for words in (f"hydra.run.dir={name}", f"hydra.run.dir={name}/run"):
-            assert refused("train", *TINY, words).startswith(f"hydra.run.dir: {reason}give a folder ")
-    message = refused("train", "--multirun", *TINY, "hydra.sweep.dir=gone", "seed=0,1")
-    assert message.startswith("name: gone is a link to /nowhere/x, which does not exist; give another name=")
+        places[name] = f"is a link to {target}, which does not exist"
+    for name, reason in places.items():
+        for words in (f"hydra.run.dir={name}", f"hydra.run.dir={name}/a/b"):
+            assert refused("train", *TINY, words).startswith(
+                f"hydra.run.dir: {name} {reason}; give a folder "
+            )
+    for name in ("outputs", "gone"):
+        message = refused("train", "--multirun", *TINY, f"hydra.sweep.dir={name}", "seed=0,1")
+        assert message.startswith(f"name: {name} {places[name]}; give another name=")
+    assert refused("train", *TINY, "name=run").startswith("hydra.run.dir: outputs is a file, ")
 
 
 @pytest.mark.slow

@@ -57,15 +57,10 @@ def test_of_another_file(): ...
 
 def outcomes(folder: Path, *options: str) -> dict[str, tuple[str, str]]:
     """Run the tests above; return how each has ended, and the message."""
-    others = {
-        key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "GPU_STUB_", "LD_"))
-    }
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=results.xml", *options],
-        env=others | {"PYTHONPATH": str(ROOT / "tests" / "support")},
-        cwd=folder,
-        check=False,
-    )
+    others = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "GPU_STUB_", "LD_"))}
+    others["PYTHONPATH"] = str(ROOT / "tests" / "support")
+    command = ["pytest", "-q", "-p", "no:cacheprovider", "--junitxml=results.xml", *options]
+    subprocess.run([sys.executable, "-m", *command], env=others, cwd=folder, check=False)
     found: dict[str, tuple[str, str]] = {}
     for case in ElementTree.parse(folder / "results.xml").iter("testcase"):
         endings = [

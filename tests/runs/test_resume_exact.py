@@ -100,6 +100,8 @@ def test_a_run_that_continues_another_copies_its_best_checkpoint(
     third = train(*words, f"resume={first}", name="third")
     assert "the best checkpoint so far" in capsys.readouterr().out
     assert not (third / "checkpoints" / "best").is_symlink()
+    other_samples = ("duration=9", "eval_every=null", "limit_val_samples=100", "resume_strict=false")
+    assert not (train(*words, *other_samples, name="again") / "checkpoints" / "best").is_symlink()
 
 
 def test_a_run_with_checkpoints_does_not_continue_another(

@@ -12,7 +12,7 @@ from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 from hydrant import cli
 from hydrant.runs import execute
 from hydrant.training.prepare import micro_batch
-from hydrant.training.trainer import Plan
+from hydrant.training.trainer import Plan, Trainer
 
 PACE = 0.01  # seconds of an update, as the fixture `timed` measures them
 
@@ -76,6 +76,19 @@ def test_intervals_in_seconds_need_the_time_of_an_update_too(timed: list[list[in
     assert [row["num_updates"] for row in rows(folder) if "val/loss" in row] == [0, 4, 8, 9]
     train(*DIGITS, "duration=9", "eval_every=5sa", name="other")
     assert len(timed) == 1
+
+
+@pytest.mark.usefixtures("short_trial")
+def test_each_batch_size_is_timed_in_its_own_updates(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, train_update = list[int](), micro_batch.train_update
+
+    def recorded(trainer: Trainer, **options: bool) -> None:
+        tried.append(trainer.state.num_updates)
+        train_update(trainer, **options)
+
+    monkeypatch.setattr(micro_batch, "train_update", recorded)
+    train(*DIGITS, "global_batch_size={0: 32, 4: 64}", "duration=0.1s", "log_every=3", "eval_every=null")
+    assert ({*tried[:50]}, min(tried[-50:]) >= 4) == ({0, 1, 2, 3}, True)
 
 
 def test_preview_measures_nothing_and_says_so(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_folders import assert_same_state, rows, saved, saved_updates, summary
+import torch
+from run_folders import assert_same_state, rows, saved, saved_updates, summary, weights
 from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 
 from hydrant.installation import entry_points
@@ -130,8 +131,11 @@ def test_non_finite_updates_are_skipped_and_counted(
         assert_same_state(saved(only_two, part), saved(two, part))
     train(*words, "+model.bad=[2,4,5,6]", "skip_non_finite=true", "max_skipped=2", name="many", status=1)
     assert "between updates 3 and 6; more in a row than max_skipped=2" in capsys.readouterr().err
-    half = train(*words, "+model.bad=[3,4,7]", "skip_non_finite=true", "precision=fp16", name="half")
+    half = train(*words[:-3], "+model.bad=[3,4,7]", "skip_non_finite=true", "precision=fp16", "averaging=tail",
+                 "averaging.start=2", "averaging.every=1", "save_every=1", "keep_last=9", name="half")  # fmt: skip
     assert rows(half)[-1]["optim/num_skipped"] == 3  # the loss scale is not the reason
+    tail = torch.stack([weights(half, f"update_{n:08d}")["linear.weight"] for n in range(3, 9)])
+    torch.testing.assert_close(weights(half, part="ema")["linear.weight"], tail.mean(0))
 
 
 def test_a_run_whose_gradients_always_overflow_fails(

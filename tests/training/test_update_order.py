@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import triplets
 from example_projects import EXAMPLES, use_example
-from marks import slow
+from marks import slow, slow_but
 from ranks import run_on_ranks
 from run_folders import assert_close_rows, assert_same_state, rows, training, weights
 from torch.testing import assert_close
@@ -91,8 +91,7 @@ def test_a_single_optimizer_in_turn_is_no_turn_in_evaluation(train: Train) -> No
     assert {"val/critic", "val/generator"} < rows(alone)[-1].keys()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", slow_but(("halves",), WHOLE))
 def test_a_loss_of_a_whole_batch_is_that_of_a_plain_loop(
     name: str, train: Train, monkeypatch: pytest.MonkeyPatch, on_two_ranks: Path
 ) -> None:

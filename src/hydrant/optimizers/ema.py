@@ -20,6 +20,10 @@ class Averaging:
     """Averages the weights of a model; this one nothing. Built as `averaging(clock)`."""
 
     is_on = False
+    counts_skipped = False
+    """An update that is not applied counts too, with the weights as they are."""
+
+    def __init__(self, clock: Clock) -> None: ...
 
     def start(self, model: nn.Module) -> None:
         """Start with the weights of a model that is on its device."""
@@ -41,11 +45,8 @@ class Averaging:
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-class NoAveraging(Averaging):
-    """Averages nothing."""
-
-    def __init__(self, clock: Clock) -> None:
-        del clock
+NoAveraging = Averaging
+"""Its name in a config."""
 
 
 class ModelAverage(Averaging):
@@ -194,6 +195,8 @@ class TailAverage(ModelAverage):
     Raises:
         ConfigError: no weights are in the tail.
     """
+
+    counts_skipped = True
 
     def __init__(self, clock: Clock, *, start: object, every: object) -> None:
         self._start = clock.updates(start, "averaging.start")

@@ -113,6 +113,7 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
         else:
             trainer.carried = []
         trainer.buffers.end_update()
+    if applied or trainer.plan.averaging.counts_skipped:
         trainer.plan.averaging.update(state.num_updates)
     if not takes_turns:
         return updates[0]

@@ -69,7 +69,7 @@ class Normed(Net):
         super().__init__(input_shape=input_shape, num_classes=num_classes)
         self.layers.insert(2, nn.BatchNorm1d(8))
 
-class Greedy(Net):
+class Greedy(Normed):
     """Is out of memory with more than 2 samples. With `calls_collective`, its forward calls an all-reduce."""
     calls_collective = False
 

@@ -163,14 +163,11 @@ class CheckpointFolder:
                 remove(damaged)
                 path.rename(damaged)
         self._link(LAST, folder_name(num_updates))
-        if not self._keep.best:
-            remove(self._path / BEST)  # of a start that kept one
-        elif best is not None:
-            if not self.mark_best(best):
-                log.warning("the best checkpoint so far, of update %d, is missing", best)
-                remove(self._path / BEST)  # it names the best one of another metric
-            elif best != num_updates and (message := find_damage(self.path_of(best))):
-                log.warning("the best checkpoint so far is damaged: %s", message)
+        best = best if self._keep.best else None
+        if best is None or not self.mark_best(best):
+            remove(self._path / BEST)  # of another metric, or of a start that kept one
+        if best is not None and best != num_updates and (message := find_damage(self.path_of(best))):
+            log.warning("the best checkpoint so far is damaged: %s", message)
         sync(self._path)
         self._remove_old()
 

@@ -42,6 +42,7 @@ def prepare(
     config: Mapping[str, Any],
     *,
     is_preview: bool = False,
+    is_alone: bool = False,
     update_seconds: Mapping[int, float] = {},
     statistics: Mapping[str, Any] = {},
 ) -> Plan:
@@ -50,6 +51,7 @@ def prepare(
     Args:
         config: the checked config.
         is_preview: plan for `parallel.num_processes` ranks, although this process has not started them.
+        is_alone: this rank does its part of an update without the others.
         update_seconds: the measured seconds of an update by its number of samples; assumed where they are missing.
         statistics: of a checkpoint, by which the samples are prepared; empty: those of the training samples.
 
@@ -57,11 +59,13 @@ def prepare(
         ConfigError: the config cannot run; the error names the key to change.
     """
     import_targets(config)
-    world = World.from_launcher()
+    run_world = world = World.from_launcher()
+    if is_preview:
+        run_world = dataclasses.replace(world, world_size=config["parallel"]["num_processes"])
+    if is_alone:
+        world = dataclasses.replace(world, world_size=1)
     parallel: Parallel = instantiate(config, "parallel", world)
-    num_ranks = config["parallel"]["num_processes"] if is_preview else world.world_size
     with world.process_group():
-        run_world = dataclasses.replace(world, world_size=num_ranks)
         plan = _prepare(config, statistics, world, parallel, run_world, UpdateSeconds(update_seconds))
         plan.parallel.check(plan)
         for name, node in config["hooks"].items():

@@ -12,7 +12,7 @@ from hydrant.clock import Duration, Interval, Intervals
 from hydrant.data import PositionedSource
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, log
 from hydrant.training import costs, hooks
-from hydrant.training.distributed.world import SINGLE_RANK, Parallel, World
+from hydrant.training.distributed.world import SINGLE_RANK, World
 from hydrant.training.loop import make_update, train_update
 from hydrant.training.prepare.build import build, prepare
 from hydrant.training.trainer import Plan, Trainer, TrainState
@@ -91,12 +91,8 @@ def _try_size(config: Mapping[str, Any], size: int) -> Exception | None:
     The updates call no collectives, because a rank that runs out of memory would leave the others waiting.
     """
     try:
-        plan = prepare({**config, **_TRIAL_SETTINGS, "micro_batch_size": size})
-        alone = Parallel(dataclasses.replace(plan.world, world_size=1))
-        with (
-            costs.leave_headroom(plan.world.device),
-            scratch_trainer(dataclasses.replace(plan, parallel=alone)) as trainer,
-        ):
+        plan = prepare({**config, **_TRIAL_SETTINGS, "micro_batch_size": size}, is_alone=True)
+        with costs.leave_headroom(plan.world.device), scratch_trainer(plan) as trainer:
             for _ in range(min(2, plan.clock.total_updates)):
                 make_update(trainer, measure=True)
     except Exception as error:
@@ -129,10 +125,7 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
     Raises:
         ConfigError: the data are a stream and its batch size changes, so that later updates cannot be tried.
     """
-    starts = dict(
-        zip(reversed(plan.spec.batch_sizes.values), reversed(plan.spec.batch_sizes.starts), strict=True)
-    )
-    if isinstance(plan.data.train, PositionedSource) and len(starts) > 1:
+    if isinstance(plan.data.train, PositionedSource) and not plan.spec.batch_sizes.is_constant:
         message = "seconds need the time of each batch size, but a stream cannot be read from a later update"
         raise ConfigError("global_batch_size", message, remedy="give the durations in updates, ep or sa")
     never, device = Interval(None), plan.world.device
@@ -149,26 +142,28 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
         with scratch_trainer(quiet) as trainer:
             plan.compilation.begin(trainer)
             trainer.state.micro_batch_size = plan.spec.micro_batch_size  # the run itself logs it
-            return {size: _seconds(trainer, starts[size], trial_seconds) for size in sizes}
+            return {size: _seconds(trainer, size, trial_seconds) for size in sizes}
     finally:  # the run begins as if it were the first
         if isinstance(plan.data.train, PositionedSource):
             plan.data.train.rewind()
         costs.release_memory()
 
 
-def _seconds(trainer: Trainer, start: int, trial_seconds: float) -> float:
-    """Return the seconds of an update from `start` on: the median over blocks of the mean of their updates.
+def _seconds(trainer: Trainer, size: int, trial_seconds: float) -> float:
+    """Return the seconds of an update of so many samples: the median over blocks of the mean of their updates.
 
     Single updates are not timed, because a wait for the device after each would slow them down. The blocks before,
     which find the number of updates in a block, also warm up. Each begins when the device has no work.
     """
-    trainer.state.num_updates = start
+    state, device, sizes = trainer.state, trainer.plan.world.device, trainer.plan.spec.batch_sizes
 
     def block(count: int) -> float:
         began = time.perf_counter()
         for _ in range(count):
+            if sizes.value(state.num_updates) != size:
+                trainer.pace.logged_at = state.num_updates = sizes.starts[sizes.values.index(size)]
             train_update(trainer, is_last=False)
-        costs.synchronize(trainer.plan.world.device)
+        costs.synchronize(device)
         return (time.perf_counter() - began) / count
 
     def of_rank_zero(value: float) -> float:

@@ -1,4 +1,5 @@
-// A CUDA runtime without a GPU: device memory is memory of the host. This file has what the others share.
+// A CUDA runtime without a GPU: device memory is memory of the host. This file has what the others share. They are
+// compiled as one file, so their names differ.
 #pragma once
 
 #include <cstddef>

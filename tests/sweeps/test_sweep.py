@@ -15,15 +15,17 @@ from run_folders import assert_same_state, rows, training, weights
 from sweeps import SHORT, short_with_fault, sweep_table
 from training_runs import Train, command, run_command
 
+from hydrant import cli
+from hydrant.sweeps.executors.base import Sequential, Unit, UnitsEnded
+
 
 def test_each_job_equals_the_same_run_outside_of_the_sweep(train: Train, workdir: Path) -> None:
     """Also the last job, after others."""
     words = (*SHORT, "optimizer=nadam")
     study = workdir / "multirun" / "study"
     train("--multirun", *words, "precision=fp16,fp32", name="study")
-    assert [(row["precision"], row["status"]) for row in sweep_table(study)] == [
-        ("fp16", "finished"), ("fp32", "finished"),
-    ]  # fmt: skip
+    found = [(row["precision"], row["status"]) for row in sweep_table(study)]
+    assert found == [("fp16", "finished"), ("fp32", "finished")]
     alone = train(*words, "precision=fp32", name="alone")
     [job] = [p for p in study.iterdir() if "precision-fp32" in p.name]
     assert rows(job) == rows(alone)
@@ -107,13 +109,8 @@ def test_each_job_has_one_wandb_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_closed_pipe_stops_no_job(tmp_path: Path) -> None:
     line = shlex.join(command("-m", *SHORT, "name=study", "seed=0,1"))
-    swept = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"{line} | head -1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    piped = ["bash", "-o", "pipefail", "-c", f"{line} | head -1"]
+    swept = subprocess.run(piped, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (swept.returncode, swept.stderr) == (0, "")
     assert [row["status"] for row in sweep_table(tmp_path / "multirun" / "study")] == ["finished"] * 2
 
@@ -133,19 +130,26 @@ class Slow(NullTracker):
 @pytest.mark.slow
 def test_a_signal_while_a_job_finishes_stops_the_sweep(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    swept = subprocess.Popen(
-        command("-m", *SHORT, "name=study", "seed=0,1", "allow_targets=[slow]", "tracker._target_=slow.Slow"),
-        cwd=tmp_path, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    words = (*SHORT, "name=study", "seed=0,1", "allow_targets=[slow]", "tracker._target_=slow.Slow")
+    swept = subprocess.Popen(command("-m", *words), cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     wait_for((tmp_path / "ending").exists, swept)
     swept.send_signal(signal.SIGTERM)
     output, _ = swept.communicate(timeout=60)
     assert swept.returncode == 143
-    assert [row["status"] for row in sweep_table(tmp_path / "multirun" / "study")] == [
-        "finished",
-        "not started",
-    ]
+    states = [row["status"] for row in sweep_table(tmp_path / "multirun" / "study")]
+    assert states == ["finished", "not started"]
     assert re.search(r"^1 +not started", output, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("workdir")
+def test_a_job_that_a_signal_ends_before_it_begins_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: Sequential, units: list[Unit], __: object) -> UnitsEnded:
+        signal.raise_signal(signal.SIGTERM)
+        yield units[0], units[0].lost("its process ended without a result")
+
+    monkeypatch.setattr(Sequential, "run", run)
+    assert cli.main(["train", "-m", *SHORT, "name=study", "seed=0,1"]) == 143
+    assert not Path("multirun/study/sweep.csv").exists()  # else the first has failed
 
 
 def has_fork_server(pid: int) -> bool:
@@ -165,7 +169,6 @@ def test_ctrl_c_while_a_sweep_starts_prints_one_line(tmp_path: Path, seconds: fl
     os.killpg(swept.pid, signal.SIGINT)  # as Ctrl-C in a terminal
     _, errors = swept.communicate(timeout=60)
     assert swept.returncode == 130
-    assert errors in [
-        f"stopped by SIGINT before {what}\n" for what in ("anything was started", "the first job")
-    ]
+    ends = ("anything was started", "the first job")
+    assert errors in [f"stopped by SIGINT before {what}\n" for what in ends]
     assert not (tmp_path / "multirun" / "study" / "sweep.csv").exists()

@@ -143,7 +143,8 @@ class RunningSweep:
                 self.limited(signals),
                 closing(executor.run(units, lambda: signals.signum)) as running,
             ):
-                for unit, ended in running:
+                # What a signal ended before it began counts as not started.
+                for unit, ended in ((u, e) for u, e in running if signals.signum is None or u.has_begun):
                     self.has_run = True
                     self.record(unit, ended)
                     for job, result in zip(unit.jobs, ended.results, strict=True):

@@ -284,7 +284,8 @@ class OptunaSweeper(GridSweeper):
 
 def _run(executor: Executor, unit: Unit, signals: SignalForwarding) -> Ended | None:
     """Run one unit and return how it ended; None if a signal arrived before it began."""
-    return next((ended for _, ended in executor.run([unit], lambda: signals.signum)), None)
+    all_ended = [ended for _, ended in executor.run([unit], lambda: signals.signum)]
+    return all_ended[0] if all_ended and (signals.signum is None or unit.has_begun) else None
 
 
 def _short(value: Any) -> str:

@@ -60,9 +60,7 @@ class Ray(Executor):
                 running[self._start(unit)] = unit
             ended, _ = ray.wait(list(running), timeout=0.2) if running else ([], [])
             for task in ended:
-                unit = running.pop(task)
-                if not is_stopping or unit.has_begun:
-                    yield unit, _result(task, unit)
+                yield (unit := running.pop(task)), _result(task, unit)
 
     def _start(self, unit: Unit) -> Any:
         import ray

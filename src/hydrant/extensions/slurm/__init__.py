@@ -152,8 +152,7 @@ class Slurm(Executor):
             for slurm_job in [slurm_job for slurm_job in running if _has_ended(slurm_job, queued_ids)]:
                 unit = running.pop(slurm_job)
                 slurm_job.paths.submitted_pickle.unlink(missing_ok=True)  # the config in it has secrets
-                if not is_stopping or unit.has_begun:
-                    yield unit, _result(slurm_job, unit)
+                yield unit, _result(slurm_job, unit)
             time.sleep(_POLL_SECONDS)
 
     def _find_submitted(self, units: Sequence[Unit]) -> dict[Any, Unit]:

@@ -271,8 +271,9 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
         return folder
     newest = newest_undamaged(checkpoints_of(path))
     if newest is None:
-        unsaved = "holds no checkpoint (save_every=null writes none)"
-        problem = "is a file" if path.is_file() else unsaved if path.is_dir() else "does not exist"
+        may_hold = path.is_dir() or path.name in (LAST, BEST)
+        missing = "holds no checkpoint (save_every=null writes none)" if may_hold else "does not exist"
+        problem = "is a file" if path.is_file() else missing
         meant = path.parent if path.is_file() else Path("outputs", path)
         near = f"did you mean {quoted(meant)}?" if checkpoints_of(meant).is_dir() else near_folders(path)
         remedy = near or "give a run folder or one of its checkpoints/update_... folders"

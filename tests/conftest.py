@@ -56,7 +56,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
     What tests import later lives on too. By Python's thresholds, visiting it takes a twentieth of the tests' time.
 
-    Before each part of each test, pytest puts its two handlers on every logger that does not propagate: torch has 70.
+    torch's loggers propagate: before each part of a test, pytest puts two handlers on each that does not, 70 of torch.
     """
     gc.disable()
     try:
@@ -81,7 +81,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` leaves out what has no marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of extensions, and of what uses all: figures, attacks, examples, the repository.
+    """Mark the tests of extensions, and of what uses all: figures, attacks, examples, the repository, the stub of CUDA.
 
     Another test that needs an extension says so by the marker. The core's run first, then those of the repository,
     some of which take a minute: at the end, other processes would wait for them.

@@ -86,7 +86,7 @@ def _call_and_exit(
 ) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    mp.set_start_method(None, force=True)  # type: ignore[no-untyped-call]  # not the server, whose processes have none
+    mp.set_start_method(None, force=True)  # type: ignore[no-untyped-call]  # data workers fork: ranks have no such server
     function(rank, *arguments)
     sys.stdout.flush()
     os._exit(0)

@@ -46,7 +46,7 @@ class Averaging:
 
 
 NoAveraging = Averaging
-"""Its name in a config."""
+"""The name of a class that averages nothing, in configs."""
 
 
 class ModelAverage(Averaging):

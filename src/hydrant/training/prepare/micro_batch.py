@@ -160,7 +160,7 @@ def _seconds(trainer: Trainer, size: int, trial_seconds: float) -> float:
     def block(count: int) -> float:
         began = time.perf_counter()
         for _ in range(count):
-            if sizes.value(state.num_updates) != size:
+            if sizes.value(state.num_updates) != size:  # go to the first update of this size
                 trainer.pace.logged_at = state.num_updates = sizes.starts[sizes.values.index(size)]
             train_update(trainer, is_last=False)
         costs.synchronize(device)

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from benchmarks.commands import train_only
 from benchmarks.figures import Figure, Item, Profile
 from benchmarks.statistics import interval, paired
-from benchmarks.sweep_rate import TRAIN, output_of, rate
+from benchmarks.sweep_rate import HAS_FINISHED, TRAIN, output_of, rate
 from benchmarks.turns import in_turn, tables
 
 GOALS = {"2 jobs on one GPU: rate, as a multiple of one job at a time": ">= 1.7"}
@@ -59,4 +59,4 @@ def sweep(at_once: int, words: tuple[str, ...], folder: Path) -> float:
     )
     target = tempfile.mkdtemp(dir=folder)
     lines = output_of(TRAIN, "--multirun", f"hydra.sweep.dir={target}/sweep", *launcher, *words)
-    return rate(lines, r"job \d+: finished", at_once=at_once)
+    return rate(lines, HAS_FINISHED, at_once=at_once)

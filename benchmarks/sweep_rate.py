@@ -28,6 +28,7 @@ Lines = list[tuple[float, str]]
 TRAIN, WORDS = str(ROOT / "train.py"), ("duration=50", "tracker=local")
 SEEDS = "seed=0,1,2,3"
 SIDE_BY_SIDE = ("hydra/launcher=local", "hydra.launcher.num_jobs=2")
+HAS_FINISHED = r"job \d+: \S+ has finished"
 ALONE, LIGHTNING = "one process per run", "Hydra's multirun of Lightning"
 REMAINDER = (
     "A job still writes all files of a run. On two slow shared cores it takes a third of a second: 0.04 s to compose, "
@@ -66,7 +67,7 @@ def block(folder: Path) -> tuple[dict[str, float], float]:
     lightning = output_of(*module, "--multirun", f"hydra.sweep.dir={peer}", "hydra.job.chdir=true", SEEDS)
     return {
         "a sweep": rate(one, r"finished: "),
-        "a sweep, two jobs at once": rate(two, r"job \d+: finished", at_once=2),
+        "a sweep, two jobs at once": rate(two, HAS_FINISHED, at_once=2),
         ALONE: alone,
         LIGHTNING: rate(lightning, r".*#\d+ : seed=", at_once=2),
     }, start_seconds(one, sweep)

@@ -81,14 +81,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "one",
-    [
-        pytest.param(r, id=r.name, marks=[] if r.name == QUICK else pytest.mark.slow)
-        for r in REPRODUCTIONS
-        if r.sweeps
-    ],
-)
+@pytest.mark.parametrize("one", [pytest.param(r, id=r.name) for r in REPRODUCTIONS if r.sweeps])
 def test_a_miniature_runs_and_continues(
     one: Reproduction, tmp_path: Path, in_process: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,7 +102,7 @@ def test_own_conf_folder_adds_and_overrides_options(hydrant: Path, tmp_path: Pat
     (own / "adamw.yaml").write_text("_target_: torch.optim.AdamW\n_partial_: true\nlr: 0.125\n")
     (tmp_path / "own_optimizer.py").write_text(OWN_OPTIMIZER)
 
-    assert "backwards" in run(hydrant, "train", "--help", cwd=tmp_path)
+    assert "backwards" in run(hydrant, "list", "groups", cwd=tmp_path)
     assert "lr: 0.125" in run(hydrant, "train", "optimizer=adamw", "--cfg", "job", cwd=tmp_path)
 
     own_target = ("optimizer=backwards", "allow_targets=[own_optimizer]", "duration=2", "tracker=local")

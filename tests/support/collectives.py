@@ -1,6 +1,7 @@
 """Gradients through an all-reduce on two real ranks, for tests/project/test_torch_facts.py."""
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def _gradient(function: Callable[[Tensor], Tensor]) -> float | str:
 def _rank(rank: int, folder: str) -> None:
     import torch._dynamo  # slow, so before the ranks wait for each other
 
+    warnings.simplefilter("ignore")  # about gradients of in-place collectives, and the old functions
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     gradients: dict[str, dict[str, Any]] = {}
     for function in (_in_place, _under_no_grad, _differentiable):

@@ -5,7 +5,7 @@ import os
 import pickle
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from copy import deepcopy
 from functools import cache
 from itertools import takewhile
@@ -108,8 +108,9 @@ class _Files(dict[Any, bytes]):
     def __setitem__(self, key: object, value: bytes) -> None:
         super().__setitem__(key, value)
         beside = self._file(key).with_suffix(f".{os.getpid()}")
-        beside.write_bytes(value)
-        beside.replace(self._file(key))
+        with suppress(OSError):  # such as in a process that may write no files
+            beside.write_bytes(value)
+            beside.replace(self._file(key))
 
     def _file(self, key: object) -> Path:
         return self._folder / hashlib.sha1(f"{self._search_path}{key}".encode()).hexdigest()

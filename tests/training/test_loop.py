@@ -7,7 +7,7 @@ import torch
 from marks import of_extension, slow
 from run_folders import assert_same_state, rows, saved
 from torch.utils._python_dispatch import TorchDispatchMode
-from training_runs import DIGITS, Train
+from training_runs import DIGITS, Train, whole_and_resumed
 
 from hydrant.batch import Batch, Outcome
 from hydrant.data import InMemorySource
@@ -30,10 +30,14 @@ def test_rows_are_logged_at_zero_at_every_interval_and_at_the_end(train: Train) 
     assert logged[-1]["epoch"] == 11 * 32 / 1437
 
 
-def test_null_intervals_are_never_due(train: Train) -> None:
-    folder = train(*DIGITS, "duration=3", "log_every=null", "eval_every=null", "save_every=null")
-    assert rows(folder) == []
-    assert not (folder / "checkpoints").exists()
+def test_null_intervals_are_never_due_but_a_run_that_continues_ends_with_a_checkpoint(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*DIGITS, "duration=6", "log_every=null", "eval_every=null", "save_every=null")
+    whole, resumed = whole_and_resumed(train, monkeypatch, words, stop_at=3)
+    assert rows(whole) == rows(resumed) == []
+    assert not (whole / "checkpoints").exists()
+    assert (resumed / "checkpoints" / "last").resolve().name == "update_00000006"
 
 
 @pytest.mark.parametrize(("log_every", "is_measured"), [("null", False), ("1", True)])

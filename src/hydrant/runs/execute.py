@@ -328,7 +328,7 @@ class Session:
                 logger=self._reporter,
                 save=self._save,
                 # If a background save failed, all ranks stop after the same update; the next save raises it on each.
-                stop_signal=lambda: signal.SIGTERM if self._checkpoints.has_failed() else stop(),
+                stop_signal=lambda: signal.SIGTERM if self._checkpoints.poll() else stop(),
                 watchdog=self._watchdog,
             )
             try:
@@ -357,7 +357,7 @@ class Session:
             self._checkpoints.save(num_updates, content, is_best=is_best, on_written=on_written)
         if self._plan.hooks.listens("on_checkpoint"):
             self._checkpoints.wait()
-            if path.exists():  # else the disk is full, which the log says
+            if self._world.broadcast_from_rank_zero(path.exists):  # else the disk is full, which the log says
                 self._plan.hooks.call("on_checkpoint", trainer, path)
                 log_row(trainer, {})
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, BinaryIO
 
-from hydrant.errors import RecordError, first_line, log, naming, shown
+from hydrant.errors import RecordError, first_line, log, naming
 from hydrant.files.on_disk import json_safe, json_text, open_regular, replace_file, sync
 from hydrant.files.read_file import MAX_BYTES, check_plain, read_bytes
 from hydrant.records import parse_json
@@ -69,7 +69,7 @@ def parse_row(line: bytes) -> dict[str, Any]:
         raise ValueError("a line without num_updates")
     for key, value in row.items():
         if type(value) not in (int, float, NoneType) and ("/" in key or key == "time"):
-            raise ValueError(f"{key} needs a number, not {shown(value):.40}")
+            raise ValueError(f"{key} is a {type(value).__name__}, not a number")
     if b"\\u" in line:
         check_plain(row)
     return row

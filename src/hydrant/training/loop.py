@@ -75,7 +75,7 @@ def finish_update(trainer: Trainer, due: Due, update: Update, *, is_last: bool) 
     if trainer.state.micro_batch_size != trainer.plan.spec.micro_batch_size:
         reports.log_micro_batch_size(trainer)
     trainer.logger.advance()
-    if due is not NOTHING or update.stop is not None:
+    if due is not NOTHING or update.stop is not None or (is_last and trainer.is_continued):
         report_and_save(trainer, due, update, is_last=is_last)
     if trainer.plan.profiler.is_on:
         with trainer.pace.paused(waits=False):  # a profile shows every wait
@@ -187,8 +187,8 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
     num_micro_steps = num_parts // world.world_size
     if num_micro_steps != trainer.num_micro_steps:
         trainer.weigh_losses(num_micro_steps)
-    # 0: the mean loss of the whole batch needs no weight
-    usual = spec.micro_batch_size * plan.targets_per_sample * (num_parts > 1)
+    # None: the mean loss of the whole batch needs no weight
+    usual = spec.micro_batch_size * plan.targets_per_sample if num_parts > 1 else None
     num_targets: int | Tensor = 0
     whole = WholeBatch(trainer, turn) if plan.gathers_outputs else None
     trainer.enter("data_wait")
@@ -208,11 +208,12 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
     if turn.name or whole:
         parallel.average_gradients(turn.all_parameters)
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
-    usual *= num_parts
-    if usual and isinstance(num_targets, Tensor):
-        turn.scale_gradients(usual / num_targets.clamp(min=1).to(trainer.loss_weight))
-    elif usual and num_targets not in (usual, 0):
-        turn.scale_gradients(usual / num_targets)
+    if usual is not None:
+        usual_sum = usual * num_parts
+        if isinstance(num_targets, Tensor):
+            turn.scale_gradients(usual_sum / num_targets.clamp(min=1).to(trainer.loss_weight))
+        elif num_targets not in (usual_sum, 0):
+            turn.scale_gradients(usual_sum / num_targets)
     return whole.outcomes if whole else outcomes, stop
 
 
@@ -276,17 +277,19 @@ def _inner_product(tensors: Sequence[Tensor], gradients: Sequence[Tensor | None]
     return sum((tensor * gradient.conj()).sum().real for tensor, gradient in pairs if gradient is not None)
 
 
-def add_gradients(trainer: Trainer, turn: Turn, outcome: Outcome, usual: int, *, is_last: bool) -> None:
-    """Add the gradients of a micro-batch's mean loss, weighted by its number of targets over the usual one, if not 0.
+def add_gradients(
+    trainer: Trainer, turn: Turn, outcome: Outcome, usual: int | None, *, is_last: bool
+) -> None:
+    """Add the gradients of a micro-batch's mean loss, weighted by its number of targets over the usual one, if given.
 
     The ranks average their gradients. So after all micro-batches, they are the gradients of the sum of the losses of
     all targets of the update, divided by the usual number of its targets.
     """
     loss_weight, num_targets = trainer.loss_weight, outcome.num_targets
-    if usual and isinstance(num_targets, Tensor):
+    if usual is not None and isinstance(num_targets, Tensor):
         turn.backward(outcome, loss_weight * (num_targets.to(loss_weight) / usual))
     elif isinstance(num_targets, Tensor) or num_targets:
-        is_usual = usual in (0, num_targets)
+        is_usual = usual is None or num_targets == usual
         turn.backward(outcome, loss_weight if is_usual else loss_weight * (num_targets / usual))
     else:
         turn.backward_zeros(outcome)
@@ -321,7 +324,8 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
     trainer.enter("other")
     is_best = new_best is not None and trainer.plan.num_best > 0
     saves = trainer.plan.intervals.save_every.is_on and (due.save or is_best or ends)
-    if saves or update.stop is not None:
+    # A run that continues has a checkpoint, which must not stay the newest at its end.
+    if saves or update.stop is not None or (ends and trainer.is_continued):
         trainer.enter("checkpoint")
         reports.check_finite(trainer)
         with pace.paused():

@@ -1,7 +1,4 @@
-"""A run on its device: what is built, and what changes while it trains.
-
-The result of `prepare`: the parts of a run that need no device.
-"""
+"""A run: its `Plan`, which `prepare` makes on the host, and its `Trainer`, which `build` makes on the device."""
 
 from __future__ import annotations
 
@@ -86,7 +83,10 @@ class EarlyStopping:
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts of a run, built and checked on the host."""
+    """The parts of a run, built and checked on the host.
+
+    `precision`, `compilation`, `averaging`, `profiler` and `hooks` have states, which change while a run trains.
+    """
 
     config: Mapping[str, Any]
     world: World
@@ -171,7 +171,7 @@ class RunLogger(MediaLogger):
 
 @dataclass
 class Trainer:
-    """Everything that a run trains with. `plan` holds the parts that do not depend on the device.
+    """Everything that a run trains with. `plan` holds the parts that were built on the host.
 
     The task of `plan` may still be the one on the host: use `task`, or `trained` for a training forward.
     """
@@ -182,6 +182,7 @@ class Trainer:
     trained: nn.Module  # the task as training calls it: compiled, wrapped for its ranks
     optimizers: Optimizers
     stream: Stream
+    buffers: RankBuffers
     logger: RunLogger = field(default_factory=RunLogger)
     save: Callable[[Trainer, bool], None] = lambda trainer, is_best: None
     stop_signal: Callable[[], int | None] = lambda: None  # the signal that this process received, if any
@@ -202,7 +203,7 @@ class Trainer:
             1.0 / self.num_micro_steps, dtype=self.plan.precision.loss_dtype, device=device
         )
         """The weight of a micro-batch with the usual number of targets, shape ()."""
-        self.buffers = RankBuffers(self.task, self.plan.world.rank, self.plan.world.world_size)
+        self.is_continued = self.state.num_updates > 0  # from a checkpoint
         self._kept_batches = dict[str, LoaderBatches]()
         self._mixes = bool(self.plan.mixing)
         self.phase_observers = [o for o in (self.plan.profiler, self.watchdog) if o.is_on]

@@ -164,11 +164,10 @@ class Optimizers:
         self.mode_parameters = [p for o in self._with_modes for g in o.param_groups for p in g["params"]]
         """The weights of optimizers with modes."""
         self._set_train_weights(self._train_weights())
-        self._with_closure = [o for o in self.whole.steps if kernels.needs_closure(o)]
-        self.uses_closure = bool(self._with_closure)
-        """Whether an optimizer evaluates the loss itself."""
-        if self._with_closure:
-            self._check_closure()
+        self.with_closure = next(filter(kernels.needs_closure, self.whole.steps), None)
+        """The optimizer that evaluates the loss itself, if any: it is alone."""
+        if self.with_closure is not None:
+            self._check_closure(self.with_closure)
 
     def _settings(self, name: str) -> list[dict[str, Any]]:
         scheduled = {(n, f.partition(".")[0]) for owner, n, f in self.schedules.fields if owner == name}
@@ -197,8 +196,8 @@ class Optimizers:
             measure: compute the gradient norms even if clipping does not need them.
         """
         self.schedules.write(num_updates)
-        if self._with_closure:
-            return self._update_with_closure(turn, accumulate, all_reduce, measure)
+        if self.with_closure is not None:
+            return self._update_with_closure(self.with_closure, turn, accumulate, all_reduce, measure)
         turn.clear_gradients()
         outcomes, stop = accumulate()
         if self.skips_non_finite and not mean_loss(outcomes, all_reduce).isfinite():
@@ -241,18 +240,18 @@ class Optimizers:
         self._set_train_weights(state["trained_weights"])
 
     def _update_with_closure(
-        self, turn: Turn, accumulate: Accumulate, all_reduce: AllReduce, measure: bool
+        self, optimizer: Optimizer, turn: Turn, accumulate: Accumulate, all_reduce: AllReduce, measure: bool
     ) -> Update:
         """Make the update of an optimizer that evaluates the loss itself; return its first evaluation."""
         evaluations: list[Update] = []
 
-        def closure() -> Tensor:
+        def closure() -> Any:  # a tensor, as LBFGS needs
             turn.clear_gradients()
             outcomes, stop = accumulate()
             evaluations.append(Update(outcomes, stop, "applied", self._clip(turn, measure)))
             return mean_loss(outcomes, all_reduce)
 
-        self._with_closure[0].step(closure)  # returns a tensor, as LBFGS needs
+        optimizer.step(closure)
         return evaluations[0]._replace(stop=evaluations[-1].stop)
 
     def _clip(self, turn: Turn, measure: bool) -> dict[str, Tensor]:
@@ -266,9 +265,8 @@ class Optimizers:
             entry.clipping(parameters, norm)
         return norms
 
-    def _check_closure(self) -> None:
+    def _check_closure(self, optimizer: Optimizer) -> None:
         """Raise a ConfigError if a setting does not allow an optimizer that evaluates the loss itself."""
-        optimizer = self._with_closure[0]
         name = next(name for name, entry in self.entries.items() if entry.optimizer is optimizer)
         reason = f"{type(optimizer).__name__} evaluates the loss several times an update, which rules out"
         own_key = f"{config_prefix(name)}optimizer"

@@ -155,7 +155,7 @@ def test_a_value_that_is_not_a_number_affects_only_its_run(tmp_path: Path) -> No
     (write_run(tmp_path / "text", {"seed": 1}, 0.9) / "metrics.jsonl").write_text(text)
     runs = {run.name: run for run in comparing(tmp_path).runs}
     assert [name for name, run in runs.items() if run.state == "damaged"] == ["text"]
-    assert "val/accuracy needs a number, not 'high'" in runs["text"].error
+    assert "val/accuracy is a str, not a number" in runs["text"].error
 
 
 def test_seconds_count_training_only(tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ import numpy as np
 import torch
 
 from hydrant.batch import Tensors, map_tensors
-from hydrant.data.base import Data, Reader
+from hydrant.data import Data, InMemorySource, LoaderSource, Reader
 from hydrant.data.dataset import make_parts, map_style_source
-from hydrant.data.in_memory import InMemorySource
-from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.on_disk import check_regular
 from hydrant.files.plain_values import NotNegativeInt

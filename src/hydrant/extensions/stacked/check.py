@@ -148,7 +148,7 @@ def check_plan(plan: Plan) -> None:
         "its updates may be skipped (skip_non_finite)": optimizers.skips_non_finite,
         "its optimizers follow single losses (optimizers.*.losses) or take turns": optimizers.leaves_parameters_out,
         "its loss is one of all micro-batches (loss_of_batch, micro_batch_size)": plan.gathers_outputs,
-        "its optimizer evaluates the loss itself (optimizer)": optimizers.uses_closure,
+        "its optimizer evaluates the loss itself (optimizer)": optimizers.with_closure is not None,
         "it is profiled (profiler)": plan.profiler.is_on,
         "only a part of it is compiled (compile.scope=task lets it be stacked)": compiles
         and compiles["scope"] != "task",

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Tensors
-from hydrant.data.base import Data, Indices, Reader
+from hydrant.data import Data, Indices, InMemorySource, Reader
 from hydrant.data.dataset import cut_rows, make_parts
-from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError, log
 from hydrant.extensions.tables.csv_file import Layout, Table, read_layout
 

@@ -112,8 +112,9 @@ class CheckpointManager:
         if not self._in_background:
             self.wait()
 
-    def has_failed(self) -> bool:
-        """Return whether saving in the background has failed for another cause than the disk. Does not wait.
+    def poll(self) -> bool:
+        """Complete the pending checkpoint if it is written; return whether saving has failed for another cause than the
+        disk. Does not wait.
 
         The next `save` raises the error. Ranks learn of a failure at different times, so they must agree before they
         act on it.

@@ -18,7 +18,7 @@ from hydrant.clock import Clock, Intervals, UpdateSeconds
 from hydrant.config.flat import flatten
 from hydrant.config.instantiate import as_config_error, instantiate, instantiate_node
 from hydrant.config.metric_keys import LOSS_OF_BATCH, defines
-from hydrant.data import Data, StreamSpec
+from hydrant.data import Data, PositionedSource, StreamSpec
 from hydrant.data import splits as data_splits
 from hydrant.data.base import Mixing, changed_statistics
 from hydrant.errors import ConfigError, log, prefix_error_keys
@@ -31,6 +31,7 @@ from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 from hydrant.training.compilation import Compilation
 from hydrant.training.costs import keep_freed_memory, reset_peak_memory
+from hydrant.training.distributed.ddp import RankBuffers
 from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.hooks import Hooks, check_methods
 from hydrant.training.precision import Precision
@@ -105,8 +106,8 @@ def _prepare(
     task = make_task(config, data, precision)
     trials = rehearsal.Rehearsal(task, data, precision, config, run_world)
     dry = rehearsal.dry_forward(trials)
-    if "divided" in config["data"]:  # a stream
-        rehearsal.check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
+    if isinstance(data.train, PositionedSource):
+        rehearsal.check_ranks_read_alike(data.train, dry, world)
     num_samples = data.train.num_samples
     spec = rehearsal.make_stream_spec(config, run_world, num_samples, dry.costs, precision.loss_dtype)
     splits = data_splits.make_splits(config, data, run_world.world_size)
@@ -163,10 +164,10 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
 
 def build(plan: Plan, state: TrainState, **ends: Any) -> Trainer:
     """Build a run on its device. `ends`: fields of `Trainer`, without which it logs and saves nothing."""
-    config, device = plan.config, plan.world.device
+    config, world = plan.config, plan.world
     _prepare_process(plan)
-    task = plan.parallel.prepare(plan.precision.convert_layers(plan.task)).to(device)
-    if uses_channels_last(config["memory_format"], task, plan.precision, plan.parallel, device):
+    task = plan.parallel.prepare(plan.precision.convert_layers(plan.task)).to(world.device)
+    if uses_channels_last(config["memory_format"], task, plan.precision, plan.parallel, world.device):
         message = "two-dimensional convolutions compute in channels_last (memory_format=%s)"
         log.info(message, config["memory_format"])
         convert_to_channels_last(task)
@@ -183,7 +184,7 @@ def build(plan: Plan, state: TrainState, **ends: Any) -> Trainer:
     )
     return Trainer(
         plan=plan, state=state, task=task, trained=trained, optimizers=optimizers,
-        stream=plan.data.train.stream(plan.spec), **ends,
+        buffers=RankBuffers(task, world.rank, world.world_size), stream=plan.data.train.stream(plan.spec), **ends,
     )  # fmt: skip
 
 

@@ -98,20 +98,6 @@ def are_equal(one: Tensor, other: Tensor) -> bool:
     return is_inexact(one) and torch.equal(*(torch.nan_to_num(as_real(tensor)) for tensor in (one, other)))
 
 
-def check_ranks_read_alike(data: Data, first: Mapping[str, Batch], world: World) -> None:
-    """Check that the splits of a stream have the same first samples on every rank: each keeps a part of what all read.
-
-    Raises:
-        ConfigError: they differ, so the stream has been divided before.
-    """
-    for key, batch in first.items():
-        divided = isinstance(data.train, PositionedSource) and data.train.is_divided and key == "data.train"
-        if not divided and len({*world.all_gather(digest_of_samples([batch]))}) > 1:
-            train = "set data.divided=true (without limit_train_samples) if the ranks divide it, or "
-            remedy = f"{train * (key == 'data.train')}read the same samples on each rank"
-            raise ConfigError(key, "each rank reads other samples, and keeps a part of them", remedy=remedy)
-
-
 @contextmanager
 def rehearsal(task: Any) -> Generator[None]:
     """Restore the modes, attributes and buffers of a task on the host after this block, and the random states.
@@ -363,6 +349,20 @@ class Rehearsal:
             if error.__cause__ is None or size <= 2:
                 raise  # of the task, about each sample
             return with_samples(size)
+
+
+def check_ranks_read_alike(stream: PositionedSource, dry: DryForward, world: World) -> None:
+    """Check that the splits of a stream have the same first samples on every rank: each keeps a part of what all read.
+
+    Raises:
+        ConfigError: they differ, so the stream has been divided before.
+    """
+    for key, batch in (("data.train", dry.train_batch), ("data.val", dry.batch)):
+        divided = stream.is_divided and key == "data.train"
+        if not divided and len({*world.all_gather(digest_of_samples([batch]))}) > 1:
+            train = "set data.divided=true (without limit_train_samples) if the ranks divide it, or "
+            remedy = f"{train * (key == 'data.train')}read the same samples on each rank"
+            raise ConfigError(key, "each rank reads other samples, and keeps a part of them", remedy=remedy)
 
 
 def dry_forward(trials: Rehearsal) -> DryForward:

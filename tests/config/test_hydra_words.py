@@ -145,10 +145,8 @@ def modes(request: pytest.FixtureRequest) -> None:
     for words in (["hydra.mode=MULTIRUN", "seed=0,1"], ["experiment=mine", "seed=0,1"], ["experiment=mine"]):
         assert in_sweep(request, type, *words, command="") is GridSweeper
     assert "several values; add --multirun" in printed(request, "seed=0,1", status=2)
-    for words in (
-        [],
-        ["experiment=mine"],
-    ):  # what is wrong in the sweep is not hidden by a refusal of the run
+    # What is wrong in the sweep is not hidden by a refusal of the run.
+    for words in ([], ["experiment=mine"]):
         assert "bogus: no such key" in printed(request, *words, "seed=0,1", "bogus=3", status=2)
 
 

@@ -108,7 +108,6 @@ def user_module(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     def write(name: str, source: str) -> None:
         (workdir / f"{name}.py").write_text(source)
         monkeypatch.syspath_prepend(workdir)
-        monkeypatch.delitem(sys.modules, name, raising=False)  # of an earlier test
 
     return write
 

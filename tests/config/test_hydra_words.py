@@ -242,8 +242,8 @@ def hydra_config(request: pytest.FixtureRequest) -> None:
         "        seen = [hydra.runtime.output_dir, hydra.runtime.choices.optimizer, str(hydra.mode)]\n"
         "        pathlib.Path('seen').write_text(json.dumps(seen))\n"
     )
-    request.getfixturevalue("user_module")("noting", source)
-    words = ("+hooks.note._target_=noting.Note", "allow_targets=[noting]", "optimizer=sgd", "name=a")
+    request.getfixturevalue("user_module")("seeing", source)
+    words = ("+hooks.note._target_=seeing.Note", "allow_targets=[seeing]", "optimizer=sgd", "name=a")
     printed(request, *TINY, *words)
     folder = Path("outputs/a").resolve()
     assert Path("seen").read_text() == f'["{folder}", "sgd", "RunMode.RUN"]'

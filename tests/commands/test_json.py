@@ -150,6 +150,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(ask: Ask, capsys: pytest.Captur
     assert ask("train", "optimizer.lr", status=2)["message"].startswith("'optimizer.lr' has no value")
     assert ask("train", "adamw", status=2)["key"] == ""
     assert ask("status", "--alll", status=2)["key"] == "--alll"
+    assert ask("preview", "--points", "x", status=2)["key"] == "--points"
     of_sweep = ask("train", "-m", "seed=0", "duration=1parsec", status=2)
     assert "; 1 of 1 jobs cannot run, so none starts" in of_sweep["message"]
     assert of_sweep["remedy"].startswith("write 500 (updates), 10ep (epochs)")

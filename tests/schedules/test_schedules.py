@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import schedule_curves as shared
 import timm.scheduler
+import torch
 import transformers.optimization as transformers
 from public_names import public_names
 from schedule_curves import BASE, FRAME, References, build, timm_values, torch_values
-from torch.optim import lr_scheduler
+from torch.optim import Optimizer, lr_scheduler
 
 from hydrant import schedules
 from hydrant.errors import ConfigError
+from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.schedules import Schedule
 
 
@@ -159,3 +161,13 @@ def test_the_curve_starts_after_the_warmup() -> None:
 def test_arguments_out_of_range_are_refused(make: Callable[[], Schedule], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_only_a_schedule_is_refused_that_makes_an_lr_negative() -> None:
+    def fields(lr: float, ratio: float) -> FieldSchedules:
+        optimizer = Optimizer([torch.zeros(1)], {"lr": lr})
+        return FieldSchedules({"main": optimizer}, {"main": {"lr": lambda update: ratio}})
+
+    fields(-1.0, 0.5).check(3)  # as in plain PyTorch
+    with pytest.raises(ConfigError, match=r"scheduler: returns -0\.5 for update 0"):
+        fields(1.0, -0.5).check(3)

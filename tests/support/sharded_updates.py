@@ -81,9 +81,8 @@ class Case:
     def result(self, norm: Tensor) -> dict[str, Tensor]:
         states = {"model": self.model.state_dict(), "ema": self.ema.state_dict()}
         named = {f"{part}.{n}": value for part, state in states.items() for n, value in state.items()}
-        return {n: v.full_tensor() if isinstance(v, DTensor) else v for n, v in named.items()} | {
-            "norm": norm
-        }
+        whole = {n: v.full_tensor() if isinstance(v, DTensor) else v for n, v in named.items()}
+        return {**whole, "norm": norm}
 
 
 def three_updates(settings: Mapping[str, Any], num_layers: int, mesh: DeviceMesh | None) -> Any:

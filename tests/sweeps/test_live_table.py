@@ -28,9 +28,7 @@ def test_a_table_fits_its_terminal(tmp_path: Path, width: int, height: int) -> N
 def test_results_that_differ_in_late_digits_are_shown_apart(tmp_path: Path) -> None:
     one = replace(sweep_progress(sweep_in_all_states(tmp_path))[0], best_num_updates=5)
     lines = render_table("study", [replace(one, best=value) for value in (0.9000003, 0.9000001)], 100)
-    assert [text in line for text, line in zip(("0.90000030", "0.90000010"), lines[2:], strict=True)] == [
-        True
-    ] * 2
+    assert all(text in line for text, line in zip(("0.90000030", "0.90000010"), lines[2:], strict=True))
 
 
 def test_losses_of_any_size_are_plain_numbers(tmp_path: Path) -> None:

@@ -137,7 +137,8 @@ class Flags(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigError, where argparse would print its usage and exit."""
-        raise ConfigError("", f"{self.prog}: {message.removeprefix('argument ')}")
+        text = message.removeprefix("argument ")
+        raise ConfigError("", f"{self.prog}: {text}", about=text.partition(":")[0])
 
     def split(self, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """Return the parsed flags, and all other words in their order.

@@ -102,7 +102,7 @@ class FieldSchedules:
         """Compute every schedule at up to about 2,000 updates of the run.
 
         Raises:
-            ConfigError: a value is not a finite number or cannot be computed, or a learning rate is negative.
+            ConfigError: a value is not a finite number or cannot be computed, or makes an lr negative.
         """
         for (optimizer, _, _), field in self.fields.items():
             schedule_key = config_key(optimizer, field.configured_as)
@@ -112,7 +112,7 @@ class FieldSchedules:
                 except Exception as error:  # a user's schedule may raise anything
                     message = f"raises {typed_line(error)} for update {update} (at {location(error)})"
                     raise ConfigError(schedule_key, message) from error
-                if not math.isfinite(value) or (field.name == "lr" and value < 0):
+                if not math.isfinite(value) or (field.name == "lr" and value < 0 <= field.base):
                     needed = "a finite number" + (" of at least 0" if field.name == "lr" else "")
                     message = f"returns {value!r} for update {update}, but {needed} is needed"
                     raise ConfigError(schedule_key, message, needs=needed)

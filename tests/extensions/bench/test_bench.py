@@ -195,7 +195,6 @@ def test_the_answer_is_the_file(workdir: Path, capsys: pytest.CaptureFixture[str
             (("fast",), "'fast' has no value"),
             (("precision=choice()",), "precision: "),
             (("optimizer.lr=interval(0,1)",), "optimizer.lr: a grid needs a list of values"),
-            (("name=a,b",), "name: is the folder"),
             (("precision=fp31",), "precision: no option 'fp31'"),
         ),
     ],

@@ -401,8 +401,8 @@ def test_torch_s_limit_is_logged_in_evaluations_too(
     words = ("compile=dynamo", "compile.evaluation=true", "compile.fullgraph=false", "duration=10",
              "eval_every=1")  # fmt: skip
     folder = train(*net("changing in evaluation"), *words)
-    [limit] = report(folder)["limits"]
-    assert (folder / "train.log").read_text().count(limit["guard"]) == 1
+    assert len(report(folder)["limits"]) == 1
+    assert (folder / "train.log").read_text().count("torch allows no more recompilations") == 1
 
 
 @pytest.mark.slow

@@ -389,11 +389,8 @@ def test_offline_on_request_causes_no_warning(
     assert os.environ["WANDB_SERVICE"] == service
     records = read_finished(identity.folder / tracker.describe()["path"])
     (run,) = [record["run"] for record in records if record["type"] == "run"]
-    assert (len(run["display_name"]), len(run["run_group"]), [len(t) for t in run["tags"]]) == (
-        128,
-        128,
-        [3, 64],
-    )
+    lengths = len(run["display_name"]), len(run["run_group"]), [len(tag) for tag in run["tags"]]
+    assert lengths == (128, 128, [3, 64])
     assert run["display_name"].startswith("lr=0.1,betas=[0.9,0.99]/ü:#?%")
 
 

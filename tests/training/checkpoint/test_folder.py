@@ -157,8 +157,9 @@ def test_the_newest_checkpoint_is_found_without_the_link(tmp_path: Path) -> None
 def test_a_missing_checkpoint_names_the_config_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"resume: .* holds no checkpoint"):
         find_checkpoint(tmp_path, "resume")
-    with pytest.raises(ConfigError, match=r"resume: .* does not exist"):
-        find_checkpoint(tmp_path / "nowhere", "resume")
+    for missing in (tmp_path / "nowhere", tmp_path / "nowhere" / "checkpoints" / "last"):
+        with pytest.raises(ConfigError, match=r"resume: .* does not exist"):
+            find_checkpoint(missing, "resume")
 
 
 def test_a_file_of_a_run_or_the_name_of_one_proposes_its_folder(

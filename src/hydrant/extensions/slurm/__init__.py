@@ -182,7 +182,7 @@ class Slurm(Executor):
                 submitted[slurm_job] = unit = replace(
                     function.unit, jobs=[by_folder[job.folder] for job in at_work]
                 )
-                unit.announce(f" (slurm job {job_id}, already submitted)")
+                unit.announce(f"slurm job {job_id}, already submitted")
         return submitted
 
     def _submit(self, units: Sequence[Unit], running: dict[Any, Unit]) -> None:
@@ -206,7 +206,7 @@ class Slurm(Executor):
             raise ConfigError("hydra.launcher", f"submitit: {first_line(error)}") from error
         for slurm_job, unit in running.items():
             if unit in units:
-                unit.announce(f" ({self._cluster} job {slurm_job.job_id})")
+                unit.announce(f"{self._cluster} job {slurm_job.job_id}")
         if not units[0].jobs[0].in_table:
             say(f"output of the jobs: {relative(folder)}; Ctrl-C here stops them")
 

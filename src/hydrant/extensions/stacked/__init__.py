@@ -52,7 +52,7 @@ class Stack(Unit):
             super().announce(where)
         elif not self.jobs[0].in_table:
             numbers = numbers_text([job.number for job in self.jobs])
-            say(f"jobs {numbers}: a stack of {len(self.jobs)} lanes{where}")
+            say(f"jobs {numbers}: a stack of {len(self.jobs)} lanes{where and f' ({where})'}")
 
 
 class Stacked(Executor):

@@ -113,12 +113,12 @@ class Unit:
         return replace(self, jobs=[job for job in self.jobs if job.folder not in folders])
 
     def announce(self, where: str = "") -> None:
-        """Print that the unit starts."""
+        """Print that the unit starts, and where, such as `slurm job 7`."""
+        place = where and f" ({where})"
         for job in self.jobs:
             if not job.in_table:
-                waits = is_held(job.folder)
-                wait = "; waiting for another process, which trains in this folder" if waits else ""
-                say(f"job {job.number}: {job.folder.name}{where}{wait}")
+                wait = "; waiting for another process, which trains it" if is_held(job.folder) else ""
+                say(f"job {job.number}: {job.folder.name}{place}{wait}")
 
     def run(self, environment: Mapping[str, str] | None = None, *, is_silent: bool = False) -> Ended:
         """Run the command in a fresh process.

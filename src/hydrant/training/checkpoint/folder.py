@@ -271,7 +271,7 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
         return folder
     newest = newest_undamaged(checkpoints_of(path))
     if newest is None:
-        may_hold = path.is_dir() or path.name in (LAST, BEST)
+        may_hold = path.is_dir() or (path.name in (LAST, BEST) and run_folder(path).is_dir())
         missing = "holds no checkpoint (save_every=null writes none)" if may_hold else "does not exist"
         problem = "is a file" if path.is_file() else missing
         meant = path.parent if path.is_file() else Path("outputs", path)

@@ -307,9 +307,8 @@ class Rehearsal:
         any_costs = SampleCosts(1, 1)  # costs say when a batch grows, not to which size
         num_samples = self.data.train.num_samples
         spec = make_stream_spec(self.config, self.world, num_samples, any_costs, torch.float32)
-        return spec.micro_batch_size * (
-            spec.world_size if self.config["parallel"].get("sync_batch_norm") else 1
-        )
+        num_ranks = spec.world_size if self.config["parallel"].get("sync_batch_norm") else 1
+        return spec.micro_batch_size * num_ranks
 
     def forward(self, batch: Batch) -> Outcome:
         """Return the outcome for a batch in the precision of the run.

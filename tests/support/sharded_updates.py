@@ -66,17 +66,17 @@ class Case:
 
     def update(self, num_updates: int, gradients: list[Tensor]) -> Tensor:
         """Make an update and return the norm of its gradients."""
+        turn = self.optimizers.whole
 
         def accumulate() -> Any:
             for parameter, gradient in zip(self.parameters, gradients, strict=True):
                 parameter.grad = gradient
-            self.optimizers.scale_gradients(0.5)
+            turn.scale_gradients(0.5)
             return [], None
 
-        made = self.optimizers.update(num_updates, accumulate, lambda values: values, measure=True)
+        made = self.optimizers.update(turn, num_updates, accumulate, lambda values: values, measure=True)
         self.ema.update(num_updates + 1)
-        [norm] = made.grad_norms.values()
-        return norm
+        return made.grad_norms["grad_norm"]
 
     def result(self, norm: Tensor) -> dict[str, Tensor]:
         states = {"model": self.model.state_dict(), "ema": self.ema.state_dict()}

@@ -169,10 +169,10 @@ def test_trials_of_optuna_that_are_drawn_together_are_a_stack(
 
 @pytest.mark.slow
 def test_the_seeds_of_a_study_are_stacks(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ("hydra/sweeper=study", "optimizer.lr=0.1,1e-6", "hydra.sweeper.seeds=3", "name=study")
+    words = ("hydra/sweeper=study", "optimizer.lr=0.1,1e-6", "hydra.sweeper.seeds=4", "name=study")
     assert run_sweep(workdir, *STACKED, *words) == 0
-    assert "jobs 0-5: a stack of 6 lanes" in capfd.readouterr().out
-    assert statuses(workdir / "multirun" / "study") == ["finished"] * 6
+    assert "jobs 0-7: a stack of 8 lanes" in capfd.readouterr().out
+    assert statuses(workdir / "multirun" / "study") == ["finished"] * 8
 
 
 @pytest.mark.slow

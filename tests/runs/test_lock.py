@@ -226,7 +226,7 @@ def test_what_is_not_locked_for_want_of_locks_is_named_once(
         with RunningSweep(workdir).active({}):
             pass
     assert capfd.readouterr().err.splitlines() == [
-        f"{workdir}/runs is not locked (the file system has no locks): only leases keep other processes out",
+        f"{workdir}/runs is not locked (the file system has no locks): leases alone keep others out",
         f"{workdir}/.sweep.lock is not locked (Operation not supported): if the sweep is started twice at once, "
         "some seconds may not be counted",
     ]

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from marks import of_extension, slow
 from run_folders import assert_same_state, rows, summary, training, weights
-from training_runs import Train
+from training_runs import Train, interrupt_at
 
 from hydrant import cli
-from hydrant.runs import reporter
+from hydrant.runs import execute, reporter
 from hydrant.runs.job import write_records
 
 SHORT = ("tracker=local", "model.hidden=[4]", "log_every=1", "eval_every=2", "save_every=2", "scheduler=constant",
@@ -153,6 +153,27 @@ def test_a_kill_before_or_after_the_config_is_written_loses_no_stretch(
     else:  # nothing was trained with the other config
         train(*SHORT, "duration=4")
         assert summary(folder).get("stretches", []) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "field", "value"),
+    [
+        ((), "optimizer.weight_decay=0.5", "weight_decay", 0.5),
+        (("+scheduler@schedules.betas.0=constant",), "optimizer.betas=[0.9,0.5]", "betas", (0.9, 0.5)),
+    ],
+)
+def test_a_changed_config_holds_although_its_first_start_saved_nothing(
+    words: tuple[str, ...], change: str, field: str, value: Any, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*SHORT, *words, "duration=4")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 2)
+        folder = train(*words, status=130)
+    for train_loop in (None, execute.train):  # the first start fails at once
+        monkeypatch.setattr(execute, "train", train_loop)
+        train(*words, change, "resume_strict=false", status=0 if train_loop else 1)
+    [group] = training(folder)["optimization"]["optimizers"]["main"]["param_groups"]
+    assert group[field] == value
 
 
 @pytest.mark.parametrize("launcher", [*slow("basic"), *of_extension("stacked")])

@@ -89,6 +89,11 @@ class Ends:
             trainer.end("a second reason")
 
 
+class LogsAfter:
+    def after_evaluation(self, trainer, row):
+        trainer.log.row({"mine/after": trainer.state.num_updates})
+
+
 class EndsAtOnce:
     def on_evaluation(self, trainer, row):
         trainer.end("at once")

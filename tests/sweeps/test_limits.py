@@ -38,15 +38,15 @@ def sweep(workdir: Path, capsys: pytest.CaptureFixture[str]) -> Sweeping:
 def test_max_runs_counts_the_runs_of_all_starts(sweep: Sweeping) -> None:
     words = ("seed=0,1,2", "duration=2")
     first = sweep(*words, "hydra.sweeper.max_runs=1")
-    assert (first["states"], first["ended_by"]) == (
-        {"finished": 1, "not started": 2},
-        "hydra.sweeper.max_runs=1",
-    )
+    assert first["states"] == {"finished": 1, "not started": 2}
+    assert first["ended_by"] == "hydra.sweeper.max_runs=1"
     assert first["processor_seconds"] > 0
     assert first["wall_seconds"] > 0
     assert sweep(*words, "hydra.sweeper.max_runs=1")["states"] == first["states"]
     last = sweep(*words, "hydra.sweeper.max_runs=3")
     assert (last["states"], last["ended_by"]) == ({"finished": 3}, "")
+    other = sweep("seed=3", "duration=2", "hydra.sweeper.max_runs=3")  # of another grid
+    assert other["states"] == {"finished": 3, "not started": 1}
 
 
 class Counted(SweepFiles):

@@ -37,19 +37,20 @@ def test_the_best_loss_is_the_lowest_and_never_infinite(
 def test_a_run_without_a_new_best_for_patience_evaluations_finishes_early(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evaluate, accuracies = reports.evaluate_run, {4: 0.5, 8: 0.7, 12: 0.6, 16: 0.7, 20: 0.1, 24: 0.9}
+    evaluate, accuracies = reports.evaluate_run, {4: 0.5, 8: 0.7, 12: 0.6, 16: 0.7, 20: 0.8, 24: 0.1, 36: 0.9}
 
     def fake_evaluation(trainer: Trainer) -> dict[str, float]:
         return evaluate(trainer) | {"val/accuracy": accuracies.get(trainer.state.num_updates, 0.0)}
 
     monkeypatch.setattr(reports, "evaluate_run", fake_evaluation)
-    words = (*DIGITS, "duration=30", "patience=3", "save_every=30")
+    words = (*DIGITS, "duration=50", "patience=3", "save_every=40", "log_every=15")
     folder = train(*words, name="whole")
-    assert "finished: 20 updates (no new best within patience)" in capsys.readouterr().out
+    assert "finished: 32 updates (no new best within patience)" in capsys.readouterr().out
     record = summary(folder)
-    assert (record["status"], record["num_updates"], record["total_updates"]) == ("finished", 20, 30)
-    assert record["best"]["num_updates"] == 8
-    assert (folder / "checkpoints" / "last").resolve().name == "update_00000020"
+    assert (record["status"], record["num_updates"], record["total_updates"]) == ("finished", 32, 50)
+    assert record["best"]["num_updates"] == 20
+    assert [row["num_updates"] for row in rows(folder) if "train/loss" in row] == [15, 30, 32]
+    assert (folder / "checkpoints" / "last").resolve().name == "update_00000032"
     with monkeypatch.context() as patch:
         interrupt_at(patch, 14)
         train(*words, name="broken", status=130)

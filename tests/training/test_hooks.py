@@ -152,16 +152,24 @@ def test_a_picture_is_a_tensor_a_figure_an_image_or_a_function(tmp_path: Path) -
 def test_a_hook_ends_a_run_evaluated_saved_and_finished(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = train(*RUN, hook("Ends", at=4))
+    words = (*RUN, "data.test_ratio=0.1")
+    folder = train(*words, hook("Ends", at=4))
     assert "finished: 4 updates (4 are enough)" in capsys.readouterr().out
     record = summary(folder)
     assert (record["status"], record["num_updates"], record["end_reason"]) == ("finished", 4, "4 are enough")
     assert rows(folder)[-1].keys() >= {"val/accuracy", "train/loss"}
     assert (folder / "checkpoints" / "last").resolve().name == "update_00000004"
-    train(*RUN, hook("Ends", at=4))
+    train(*words, hook("Ends", at=4))
     assert "already finished" in capsys.readouterr().out
-    train(*RUN, hook("Ends", at=9), "resume_strict=false")  # of another config: the hook decides anew
+    train(*words, hook("Ends", at=4), "test_at_end=true", "resume_strict=false")  # trains nothing
+    assert (rows(folder)[-1]["num_updates"], summary(folder)["end_reason"]) == (4, "4 are enough")
+    train(*words, hook("Ends", at=9), "resume_strict=false")  # of another config: the hook decides anew
     assert summary(folder)["num_updates"] == 6
+
+
+def test_what_is_logged_after_an_evaluation_is_in_a_row_of_its_update(train: Train) -> None:
+    logged = [row for row in rows(train(*RUN, hook("LogsAfter"))) if "mine/after" in row]
+    assert [(row["num_updates"], row["mine/after"]) for row in logged] == [(0, 0), (3, 3), (6, 6)]
 
 
 def test_a_run_that_ends_before_its_first_update_ends_after_it(train: Train) -> None:

@@ -73,6 +73,9 @@ class Masked(MLP):
         super().__init__(**settings)
         self.nan_at = nan_at
         self.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1))
+        self.second = torch.nn.Module()
+        self.second.register_buffer("mask", self.mask)
+        self.frozen = torch.nn.Parameter(torch.full((2,), -torch.inf), requires_grad=False)
         self.register_buffer("count", torch.zeros(()))
 
     def forward(self, inputs):
@@ -89,9 +92,10 @@ def test_a_buffer_may_hold_infinity_but_not_nan(
 ) -> None:
     user_module("masked", MASKED)
     words = (*DIGITS, "model._target_=masked.Masked", "allow_targets=[masked]", "duration=4", "save_every=2")
-    train(*words, "+model.nan_at=0")
+    for averaging in ("none", "ema", "tail"):
+        train(*words, "+model.nan_at=0", f"averaging={averaging}", name=averaging)
     folder = train(*words, "+model.nan_at=3", name="nan", status=1)
-    assert "a buffer became NaN or infinite" in capsys.readouterr().err
+    assert "a buffer or a frozen weight became NaN or infinite" in capsys.readouterr().err
     assert saved_updates(folder / "checkpoints") == [2]
 
 

@@ -139,9 +139,8 @@ class SyntheticSource:
         return DeviceStream(_SyntheticReader.load(self, spec), order, spec)
 
     def batches(self, spec: base.StreamSpec, batch_size: int) -> Iterable[Batch]:
-        return device_batches(
-            _SyntheticReader.load(self, spec).eval_batch, self.num_samples, spec, batch_size
-        )
+        reader = _SyntheticReader.load(self, spec)
+        return device_batches(reader.eval_batch, self.num_samples, spec, batch_size)
 
     def subset(self, indices: base.Indices) -> SyntheticSource:
         return replace(self, samples=base.select(self.samples, indices))

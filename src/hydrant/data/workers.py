@@ -117,9 +117,7 @@ def full_shared_memory(samples: Sequence[Any]) -> OutOfMemory:
     """Return the error of a worker that has no room for the batch of these samples in the shared memory."""
     size, room = sum(tensor.nbytes for tensor in tensors_of(list(samples))), shutil.disk_usage(_SHARED).total
     batch = f"a batch of {len(samples)} samples" + (f" takes {size / 2**20:,.0f} MiB" if size else "")
-    message = (
-        f"{_SHARED} ({room / 2**20:,.0f} MiB) is full: {batch}, and each data worker keeps several there"
-    )
+    message = f"{_SHARED} ({room / 2**20:,.0f} MiB) is full: {batch}, and each data worker keeps several"
     remedy = "give a container more (docker run --shm-size=8g), or lower data.num_workers or the batch size"
     return OutOfMemory(message, remedy=remedy)
 

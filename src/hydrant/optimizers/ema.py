@@ -73,11 +73,12 @@ class ModelAverage(Averaging):
     def begin(self, model: nn.Module, average: nn.Module, copied: Collection[str] = ()) -> None:
         """Average the model in `average`, which has the same weights; `copied` names values to copy instead.
 
-        Numbers that are no floats are copied too.
+        Numbers that are no floats are copied too, and what begins with infinity, such as a mask.
         """
         self._model, self._average = model, average
         state = each_once(model.state_dict(keep_vars=True))
-        self.averaged = [n for n, value in state.items() if is_inexact(value) and n not in copied]
+        floats = [name for name, value in state.items() if is_inexact(value) and name not in copied]
+        self.averaged = [name for name in floats if not bool(state[name].isinf().any())]
         self.copied = [name for name in state if name not in self.averaged]
         self._widen()
 

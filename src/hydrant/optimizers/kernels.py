@@ -87,10 +87,7 @@ def _begin_momentum(optimizer: Any) -> None:
 
 def _kernel(factory: partial[Any], groups: _Groups, sparse: Collection[int]) -> dict[str, bool]:
     kind, settings = factory.func, (factory.keywords, *groups)
-    chosen = [
-        s for s in settings if s.get("differentiable") or any(s.get(f) is not None for f in KERNEL_FIELDS)
-    ]
-    if chosen:
+    if any(s.get("differentiable") or any(s.get(f) is not None for f in KERNEL_FIELDS) for s in settings):
         return {}
     parameters = [p for group in groups for p in group["params"]]
     fuses = _FUSED[kind](settings, parameters) if kind in _FUSED else getattr(kind, "fuses_adamw", False)

@@ -239,11 +239,16 @@ def as_number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def numbers_of(group: Mapping[str, Any]) -> dict[str, float]:
-    """Return every number of a param group by name; items of a tuple or list are named `betas.0`."""
-    numbers = dict[str, float]()
+def items_of(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a param group by name; items of a tuple or list are named `betas.0`."""
+    items = dict[str, Any]()
     for name, value in group.items():
         is_series = isinstance(value, (tuple, list)) and name != "params"
-        items = {f"{name}.{n}": item for n, item in enumerate(value)} if is_series else {name: value}
-        numbers |= {key: number for key, item in items.items() if (number := as_number(item)) is not None}
-    return numbers
+        items |= {f"{name}.{n}": item for n, item in enumerate(value)} if is_series else {name: value}
+    return items
+
+
+def numbers_of(group: Mapping[str, Any]) -> dict[str, float]:
+    """Return every number of a param group by name."""
+    items = items_of(group).items()
+    return {key: number for key, item in items if (number := as_number(item)) is not None}

@@ -379,8 +379,9 @@ class Session:
         if start.changes:
             changes = resume.describe_changes(start.changes)
             log.warning("resume_strict=false: the run continues with another config: %s", changes)
+        if resume.is_for_training(start.changes):
             state.end_reason = None  # the hooks may now decide otherwise
-        saved_run.restore(trainer, start.checkpoint, is_changed=bool(start.changes))
+        saved_run.restore(trainer, start.checkpoint)
         best = None if state.best is None else state.best["num_updates"]
         folder, foreign = self._checkpoints.folder, start.checkpoint.path if start.is_foreign else None
         self._world.on_rank_zero(lambda: folder.roll_back_to(state.num_updates, best, foreign=foreign))

@@ -273,9 +273,7 @@ def _lock_folder(folder: Path, kind: int, stack: ExitStack) -> int:
         if locked is False:
             raise _in_use(folder)
         if locked is None:
-            note_no_lock(
-                folder.parent, "the file system has no locks", "only leases keep other processes out"
-            )
+            note_no_lock(folder.parent, "the file system has no locks", "leases alone keep others out")
         if kind == fcntl.LOCK_EX:
             held.lease = Lease(folder, descriptor, is_alone=locked is True)
     except OSError as error:

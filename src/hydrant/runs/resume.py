@@ -73,7 +73,8 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         return Start(run, is_finished=True)
     check_links(run.checkpoints)
     if (checkpoint := newest_undamaged(run.checkpoints)) is not None:
-        return Start(run, SavedCheckpoint(checkpoint), changes=existing.changes)
+        saved = SavedCheckpoint(checkpoint)
+        return Start(run, saved, changes=_since(saved.manifest.num_updates, run, config, existing.changes))
     if resume not in ("auto", None):
         checkpoint = find_checkpoint(resume, "resume")
         source = RunFolder(run_folder(checkpoint))
@@ -81,6 +82,15 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         return Start(source, SavedCheckpoint(checkpoint), is_foreign=True, changes=changes)
     weights = None if init_from is None else find_weights(init_from, "init_from")
     return Start(run, weights=weights)
+
+
+def _since(num_updates: int, run: RunFolder, config: Mapping[str, Any], changes: Changes) -> Changes:
+    """Return the changes of the config since a checkpoint: also those of a start that was killed before another one."""
+    stretches = [stretch for stretch in run.recorded.get("stretches") or [] if stretch["begin"] < num_updates]
+    saved: dict[str, Any] = stretches[-1]["config"] if stretches else {}
+    here = flat.values_by_key(redacted(config))
+    both = {**changes, **{key: (value, here.get(key)) for key, value in saved.items()}}
+    return {key: (there, now) for key, (there, now) in both.items() if there != now}
 
 
 def existing_run(config: Mapping[str, Any], run: RunFolder) -> ExistingRun:

@@ -18,7 +18,7 @@ from hydrant.config.groups import check_grid_file, check_placed, group_options
 from hydrant.errors import ConfigError, HydrantError, JobFailed
 from hydrant.files.plain_values import Positive, PositiveInt
 from hydrant.files.redaction import redacted
-from hydrant.runs.folder import RunFolder, RunStatus
+from hydrant.runs.folder import RunFolder, RunStatus, runs_of_sweep
 from hydrant.runs.job import Job, hydra_settings, job_of, place
 from hydrant.runs.lock import is_in_use, shared
 from hydrant.sweeps import plan, preflight
@@ -141,7 +141,7 @@ class GridSweeper:
         """Return the jobs that have begun, and as many others as `max_runs` allows."""
         if self._max_runs is None:
             return jobs
-        begun = {job.folder for job in jobs if RunFolder(job.folder).has_begun}
+        begun = {run.path.resolve() for run in runs_of_sweep(self.folder) if run.has_begun}
         num_left = max(self._max_runs - len(begun), 0)
         new = [job.folder for job in jobs if job.folder not in begun]
         if new[num_left:]:
@@ -171,9 +171,8 @@ class GridSweeper:
                 composed[job.folder] = job
                 preflight.check_same_config(job.config, job.folder)
             except HydrantError as error:
-                faults.append(
-                    (error if isinstance(error, ConfigError) else ConfigError("", str(error)), words)
-                )
+                fault = error if isinstance(error, ConfigError) else ConfigError("", str(error))
+                faults.append((fault, words))
         return list(composed.values()), faults
 
     @explained()

@@ -201,9 +201,7 @@ class RunningSweep:
         ended, runs = self.answer, self.files.runs()
         if has_begun := any(run.has_begun for run in runs):
             self._conclude(runs)
-        limit = [f"{ended.ended_by} has ended the sweep; with a larger one, it continues"] * bool(
-            ended.ended_by
-        )
+        limit = [f"{ended.ended_by} has ended the sweep; a larger one continues it"] * bool(ended.ended_by)
         for line in [*ended.lines, *limit]:
             say(line)
         has_refused = any(job.refused for job in self.files.jobs.values())

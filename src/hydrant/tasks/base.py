@@ -83,9 +83,7 @@ def tensor_targets(targets: object, task: str) -> Tensor:
     """
     if not isinstance(targets, Tensor):
         message = f"gives a {type(targets).__name__} as the targets of a batch; task={task} needs a tensor"
-        remedy = (
-            "give numbers, such as a class; of samples that are dicts, name the field: data.target=<field>"
-        )
+        remedy = "give numbers, such as a class; of samples in dicts, name the field: data.target=<field>"
         raise ConfigError("data", message, remedy=remedy)
     return targets
 

@@ -14,7 +14,7 @@ from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.tasks.base import Task, copied_buffers, kept_buffers
 from hydrant.training import reports
 from hydrant.training.metrics import Pace
-from hydrant.training.trainer import Trainer
+from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.update import Turn, Update
 
 
@@ -182,9 +182,9 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
     Every call gives the same ones. Returns the outcomes of the micro-batches, and the signal that stops all ranks.
     """
     plan, num_updates = trainer.plan, trainer.state.num_updates
-    spec, world, parallel = plan.spec, plan.world, plan.parallel
+    spec, parallel = plan.spec, plan.parallel
     num_parts, outcomes = spec.batch_sizes.value(num_updates) // spec.micro_batch_size, list[Outcome]()
-    num_micro_steps = num_parts // world.world_size
+    num_micro_steps = num_parts // spec.world_size
     if num_micro_steps != trainer.num_micro_steps:
         trainer.weigh_losses(num_micro_steps)
     # None: the mean loss of the whole batch needs no weight
@@ -205,7 +205,7 @@ def accumulate_gradients(trainer: Trainer, turn: Turn) -> tuple[list[Outcome], i
         if not is_last:
             trainer.enter("data_wait")
     trainer.enter("optimizer")
-    if turn.name or whole:
+    if plan.averages_gradients:
         parallel.average_gradients(turn.all_parameters)
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
     if usual is not None:
@@ -301,12 +301,12 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
     """Log, evaluate, draw and save what is due after an update."""
     state, pace, row = trainer.state, trainer.pace, dict[str, float]()
     call_hooks(trainer, "after_update", state.num_updates, due)
-    if due.log or (ends_early(trainer) and trainer.plan.intervals.log_every.is_on):
-        trainer.enter("log")
-        row |= reports.training_row(trainer, update.grad_norms)  # waits for the device
-        trainer.plan.hooks.call("on_log", trainer, reports.with_progress(trainer, row))
-    if ends_early(trainer):  # a hook has just ended the run
-        due = trainer.plan.intervals.due(state.num_updates, is_last=True)
+    last = trainer.plan.intervals.due(state.num_updates, is_last=True)
+    due = last if has_ended(state) else due
+    if due.log:
+        row |= log_training(trainer, update)
+    if has_ended(state):  # also by `on_log`
+        due = last
     if due.histogram:
         reports.log_histograms(trainer)
     if due.eval:
@@ -316,11 +316,15 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
         trainer.optimizers.schedules.observe(row)
     new_best = trainer.plan.early_stopping.improved(state.best, row, state.num_updates)
     state.best = new_best or state.best
+    ends = is_last or ends_early(trainer)
+    if ends and last.log and not due.log:  # this evaluation has ended the run
+        row |= log_training(trainer, update)
+    if ends and last.histogram and not due.histogram:
+        reports.log_histograms(trainer)
     reports.log_row(trainer, row)
     if due.eval:
         with pace.paused():
             reports.follow_evaluation(trainer, row)
-    ends = is_last or ends_early(trainer)
     trainer.enter("other")
     is_best = new_best is not None and trainer.plan.num_best > 0
     saves = trainer.plan.intervals.save_every.is_on and (due.save or is_best or ends)
@@ -330,6 +334,14 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
         reports.check_finite(trainer)
         with pace.paused():
             trainer.save(trainer, is_best)
+
+
+def log_training(trainer: Trainer, update: Update) -> dict[str, float]:
+    """Return the row of training metrics, and pass it to the hooks. Waits for the device."""
+    trainer.enter("log")
+    row = reports.training_row(trainer, update.grad_norms)
+    trainer.plan.hooks.call("on_log", trainer, reports.with_progress(trainer, row))
+    return row
 
 
 def call_hooks(trainer: Trainer, event: str, num_updates: int, due: Due) -> None:
@@ -359,8 +371,12 @@ def is_over(trainer: Trainer) -> bool:
 
 def ends_early(trainer: Trainer) -> bool:
     """Return whether the run ends before its last update. Depends on the state only, so a resumed run agrees."""
-    state = trainer.state
-    has_ended = state.is_pruned or state.end_reason is not None
-    return has_ended or trainer.plan.early_stopping.has_stalled(
-        state.best, state.num_updates, state.validated_since
-    )
+    state, early_stopping = trainer.state, trainer.plan.early_stopping
+    if state.is_pruned or state.end_reason is not None:
+        return True
+    return early_stopping.has_stalled(state.best, state.num_updates, state.validated_since)
+
+
+def has_ended(state: TrainState) -> bool:
+    """Return whether a pruner or a hook has ended the run."""
+    return state.is_pruned or state.end_reason is not None

@@ -44,7 +44,8 @@ def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str
     row = {k if "/" in k else f"train/{k}": v for turn in means for k, v in turn.items()}
     # A loss that several turns return counts once; without a turn of each there is no sum.
     if len(means) > 1 and row:
-        losses = [row[f"train/{name}"] for name in trainer.losses] if all(means) else []
+        names = [name if "/" in name else f"train/{name}" for name in trainer.losses]
+        losses = [row[name] for name in names] if all(means) and row.keys() >= {*names} else []
         del row["train/loss"]  # that of one turn
         row |= {"train/loss": sum(losses)} if losses else {}
     for name, value in row.items():
@@ -122,6 +123,7 @@ def follow_evaluation(trainer: Trainer, row: Mapping[str, float]) -> None:
     for name, picture in pictures.items():
         trainer.logger.picture(name, picture)
     trainer.plan.hooks.call("after_evaluation", trainer, row)
+    log_row(trainer, {})  # what they have logged
 
 
 def log_histograms(trainer: Trainer) -> None:
@@ -184,13 +186,13 @@ def check_finite(trainer: Trainer) -> None:
 
 
 def _find_non_finite(module: nn.Module, state: Mapping[str, Tensor]) -> str | None:
-    """Return what kind of tensor in a module's state is not finite. A buffer may hold infinity, such as a mask does."""
-    names = {name for name, _ in module.named_buffers()}
+    """Return what kind of tensor in a module's state is not finite. What is not trained may hold infinity: a mask."""
+    trained = {n for n, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
     floats = {name: value for name, value in state.items() if is_inexact(value)}
-    has_nan = [value.isnan().any() for name, value in floats.items() if name in names]
-    if not total_norm([value for name, value in floats.items() if name not in names]).isfinite():
+    has_nan = [value.isnan().any() for name, value in floats.items() if name not in trained]
+    if not total_norm([value for name, value in floats.items() if name in trained]).isfinite():
         return "a parameter"
-    return "a buffer" if has_nan and bool(torch.stack(has_nan).any()) else None
+    return "a buffer or a frozen weight" if has_nan and bool(torch.stack(has_nan).any()) else None
 
 
 def end_non_finite(trainer: Trainer, name: str, is_here: Sequence[bool]) -> NoReturn:
@@ -324,11 +326,17 @@ def evaluate(
                 metric.update(outcome.predictions, batch.targets)
             if observe is not None:
                 observe(batch, outcome)
-    values = meter.read()
+    measured = dict[str, float]()
     for name, metric in metrics.items():
-        values |= named_values(name, metric.compute(), cast("Any", task).class_names)
+        measured |= named_values(name, metric.compute(), cast("Any", task).class_names)
         metric.reset()
-    return values
+    # A module that computes from the samples of its rank alone must not let the ranks decide differently.
+    numbers = torch.tensor([*measured.values()], dtype=torch.float64, device=device)
+    first, *others = parallel.all_gather(numbers)
+    if not all(torch.allclose(first, other, rtol=1e-4, equal_nan=True) for other in others):
+        message = "metrics differ between ranks; those of rank 0 count: let `compute` combine all ranks"
+        log.warning("%s: %s", ", ".join(metrics), message)
+    return meter.read() | dict(zip(measured, first.tolist(), strict=True))
 
 
 @contextlib.contextmanager

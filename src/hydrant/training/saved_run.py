@@ -127,15 +127,15 @@ def _in_order(groups: Sequence[Sequence[str]]) -> list[str]:
     return [f"{name} in group {n}" for n, group in enumerate(groups) for name in group]
 
 
-def restore(trainer: Trainer, saved: storage.SavedCheckpoint, *, is_changed: bool = False) -> None:
-    """Load a checkpoint into a run. With `is_changed`, what its config made otherwise in the param groups stays.
+def restore(trainer: Trainer, saved: storage.SavedCheckpoint) -> None:
+    """Load a checkpoint into a run. What a changed config made otherwise in the param groups stays.
 
     Raises:
         CheckpointError: the checkpoint does not fit the run.
     """
     restore_weights(trainer, saved)
     with _explain_misfit(saved.path):
-        _restore_optimizers(trainer, saved, is_changed=is_changed)
+        _restore_optimizers(trainer, saved)
         trainer.plan.precision.load_state_dict(saved.read_state("precision"))
         if trainer.plan.hooks.listens("state_dict"):
             trainer.plan.hooks.load_state_dict(saved.read_state("hooks", _shard_owner(trainer.model)))
@@ -221,7 +221,7 @@ def _optimizer_owner(trainer: Trainer) -> storage.Owner:
     return owner
 
 
-def _restore_optimizers(trainer: Trainer, checkpoint: storage.SavedCheckpoint, *, is_changed: bool) -> None:
+def _restore_optimizers(trainer: Trainer, checkpoint: storage.SavedCheckpoint) -> None:
     names = _parameter_names(trainer.task)
     state = checkpoint.read_state("optimization", _optimizer_owner(trainer))
     for name, entry in trainer.optimizers.entries.items():
@@ -229,7 +229,7 @@ def _restore_optimizers(trainer: Trainer, checkpoint: storage.SavedCheckpoint, *
         saved = state["optimizers"][name]
         del saved["type"]
         others = [
-            {field for field, value in now.items() if then.get(field, ...) != value} if is_changed else ()
+            {field.partition(".")[0] for field, value in now.items() if then.get(field, ...) != value}
             for now, then in zip(trainer.optimizers.built[name], saved.pop("built"), strict=True)
         ]
         state["optimizers"][name] = _by_position(saved, parameters, entry.optimizer.state_dict(), others)

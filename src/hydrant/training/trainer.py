@@ -117,6 +117,17 @@ class Plan:
         return self.task.gathers_outputs and self.spec.micro_batch_size < max(self.spec.batch_sizes.values)
 
     @cached_property
+    def averages_gradients(self) -> bool:
+        """Whether the loop averages the gradients of ranks after the backward passes.
+
+        DistributedDataParallel averages each once, when all weights have one, in a whole forward pass. In a turn, only
+        those of one optimizer get one; a weight that follows two losses gets two; a loss of gathered outputs is no part
+        of a forward pass.
+        """
+        follows_several = any(len(entry.losses or ()) > 1 for entry in self.optimizers.entries.values())
+        return bool(self.config["update_order"]) or self.gathers_outputs or follows_several
+
+    @cached_property
     def early_stopping(self) -> EarlyStopping:
         best, eval_every = self.config["best"], self.intervals.eval_every
         return EarlyStopping(best["metric"], best["mode"], self.config["patience"], eval_every)

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from hydrant.batch import AllReduce, Outcome, mean_loss
 from hydrant.errors import ConfigError
 from hydrant.optimizers import kernels
-from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
+from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, items_of, metric_prefix
 from hydrant.training.precision import Precision
 
 StepStatus = Literal["applied", "overflowed", "not_finite"]
@@ -83,6 +83,8 @@ class Turn:
         """Add the gradients of `weight` (shape ()) times each loss to the parameters that follow this loss."""
         for position, (name, parameters) in enumerate(self._passes):
             loss = outcome.total_loss() if name is None else outcome.losses[name]
+            if name is not None and not loss.requires_grad:
+                continue  # a constant, where a loss does not apply
             retain_graph = position < len(self._passes) - 1  # losses share parts of the graph
             self._precision.backward(loss, weight, parameters, retain_graph=retain_graph)
 
@@ -170,10 +172,10 @@ class Optimizers:
             self._check_closure(self.with_closure)
 
     def _settings(self, name: str) -> list[dict[str, Any]]:
-        scheduled = {(n, f.partition(".")[0]) for owner, n, f in self.schedules.fields if owner == name}
+        scheduled = {(n, field) for owner, n, field in self.schedules.fields if owner == name}
         optimizer = self.entries[name].optimizer
         return [
-            {k: "auto" if optimizer.defaults.get(k) == "auto" else v for k, v in group.items()
+            {k: "auto" if optimizer.defaults.get(k) == "auto" else v for k, v in items_of(group).items()
              if k != "params" and not isinstance(v, Tensor) and (n, k) not in scheduled}
             for n, group in enumerate(optimizer.param_groups)
         ]  # fmt: skip

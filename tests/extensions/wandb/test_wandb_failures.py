@@ -89,7 +89,7 @@ def test_without_wandb_a_run_is_offline(
     folder = identity.folder / description["path"]
     (warning,) = logged_warnings()
     assert words in warning
-    assert warning.endswith(f"logging offline. Upload it later with: hydrant sync {identity.folder}")
+    assert warning.endswith(f"logging offline. Upload later with: hydrant sync {identity.folder}")
     wait_for_local_rows(folder, rows())
     assert wandb_server.runs == {}
 

@@ -82,9 +82,7 @@ def of_one_quantity(verdict: Verdict, runs: Sequence[Run], metric: Metric) -> Ve
     of_split = [name for name in sorted(shared) if name.startswith(split) and mode_by_name(name)]
     same = [name for name in of_split if not differing_definitions(name, configs)]
     quantity = f"{metric.name} is another quantity with each {', '.join(keys[:_MAX_NAMES])}"
-    remedy = (
-        f"Compare what all runs measure: --metric {same[0]}" if same else "No other metric is in all runs"
-    )
+    remedy = f"Compare what all runs measure: --metric {same[0]}" if same else "No metric is in all runs"
     more = f" (or {', '.join(same[1:_MAX_NAMES])})" if same[1:] else ""
     return Verdict("undecided", f"Undecided: {quantity}, so it does not say which is better. {remedy}{more}.")
 

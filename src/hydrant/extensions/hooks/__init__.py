@@ -139,9 +139,8 @@ class Diagnostics:
     def before_update(self, trainer: Trainer, num_updates: int) -> None:
         """Copy the weights."""
         del num_updates
-        self._weights = {
-            n: p.detach().clone() for n, p in trainer.model.named_parameters() if p.requires_grad
-        }
+        named = trainer.model.named_parameters()
+        self._weights = {name: p.detach().clone() for name, p in named if p.requires_grad}
 
     @torch.no_grad()
     def after_update(self, trainer: Trainer, num_updates: int) -> None:

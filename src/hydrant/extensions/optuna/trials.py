@@ -178,9 +178,7 @@ def _distribution(key: str, override: Override) -> BaseDistribution:
     try:
         if isinstance(value, IntervalSweep):
             low, high = value.start, value.end
-            kind: Any = (
-                IntDistribution if isinstance(low, int) and isinstance(high, int) else FloatDistribution
-            )
+            kind: Any = IntDistribution if {type(low), type(high)} == {int} else FloatDistribution
             return kind(low, high, log="log" in value.tags)
         if isinstance(value, RangeSweep):  # of Hydra: the end is not among its values
             low, high = min(values), max(values)

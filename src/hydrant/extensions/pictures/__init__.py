@@ -139,9 +139,7 @@ def draw_sweep(folder: Path, runs: Sequence[RunFolder], mode: str) -> None:
     by_setting: dict[str, list[tuple[float, RunFolder]]] = {}
     for best, run, label in results:
         by_setting.setdefault(label, []).append((best["value"], run))
-    ordered = sorted(
-        by_setting, key=lambda label: fmean(v for v, _ in by_setting[label]), reverse=mode == "max"
-    )
+    ordered = sorted(by_setting, key=lambda s: fmean(v for v, _ in by_setting[s]), reverse=mode == "max")
     curves = dict[str, Curve]()
     for label in ordered[:MAX_SETTINGS]:
         of_runs = [curve(read_metrics(run.path), metric) for _, run in by_setting[label]]

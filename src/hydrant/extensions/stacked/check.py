@@ -221,9 +221,7 @@ def try_lanes(plans: Sequence[Plan]) -> int:
             is_near = abs(loss - expected) <= tolerance * max(abs(expected), 1e-3)  # not if one is NaN
             is_alike = is_near and bool((changes[n] - change).norm() <= _CHANGE_TOLERANCE * change.norm())
             if alone[n].carried or not is_alike:
-                what = (
-                    "its weights differ" if is_near else f"its loss is {loss:.6g} instead of {expected:.6g}"
-                )
+                what = "its weights differ" if is_near else f"its loss is {loss:.6g}, not {expected:.6g}"
                 what = "it carries a state" if alone[n].carried else what
                 message = f"after {_NUM_TRIED} updates, {what}"
                 raise CannotStack(

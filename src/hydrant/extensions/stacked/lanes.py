@@ -210,9 +210,8 @@ class Slot:
     def show_entry(self, key: str) -> None:
         """Let one entry of the states of the lanes become views of that of the slot."""
         is_line = _is_line(key, self.of_lanes, self.parameters)
-        for states, parameters, row in zip(
-            self.of_lanes, self.parameters, self.state[key].unbind(), strict=True
-        ):
+        rows = self.state[key].unbind()
+        for states, parameters, row in zip(self.of_lanes, self.parameters, rows, strict=True):
             parts = row.split([p.numel() for p in parameters]) if is_line else [row] * len(parameters)
             for state, parameter, part in zip(states, parameters, parts, strict=True):
                 state[key] = part.view(parameter.shape) if is_line else part

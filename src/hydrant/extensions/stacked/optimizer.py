@@ -169,9 +169,7 @@ class StackedOptimizer:
             with stack_lanes.TensorNumbers(zero):
                 self._step(_shadow(first, groups, state))
             after = [stack_lanes.flat_numbers(group, kinds=(float, int, bool)) for group in groups]
-            if before != after or any(
-                not _is_same(state[value], kept) for value, kept in kept_states.items()
-            ):
+            if before != after or any(not _is_same(state[key], kept) for key, kept in kept_states.items()):
                 raise stack_lanes.CannotStack("it counts in Python, or makes new tensors for its state")
             for count, exact in counts:
                 count.copy_(exact)

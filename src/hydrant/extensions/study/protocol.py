@@ -424,9 +424,7 @@ class Protocol:
         rule = self.rule
         return {
             "contenders": {c.name: list(c.words) for c in self.contenders},
-            "common": sorted(
-                word for word in self.common if not is_neutral(word.lstrip("+~").partition("=")[0])
-            ),
+            "common": sorted(w for w in self.common if not is_neutral(w.lstrip("+~").partition("=")[0])),
             "tuning": {c.name: {one.key: list(one.values) for one in c.ranges} for c in self.contenders},
             "metric": rule.metric,
             "mode": rule.mode,

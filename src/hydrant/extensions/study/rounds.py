@@ -46,9 +46,8 @@ class Tuned:
 
         Such as `adamw (optimizer.lr=0.01)`.
         """
-        return (
-            f"{self.contender.name} ({', '.join(self.values(setting))})" if setting else self.contender.name
-        )
+        values = f" ({', '.join(self.values(setting))})" if setting else ""
+        return f"{self.contender.name}{values}"
 
     @property
     def extended_keys(self) -> list[str]:

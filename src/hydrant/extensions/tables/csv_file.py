@@ -61,9 +61,7 @@ class Spelling:
             texts = np.array(cells, dtype=object)
             texts[is_missing] = None
             return texts
-        words = [
-            "nan" if missing else self.number(cell) for missing, cell in zip(is_missing, cells, strict=True)
-        ]
+        words = ["nan" if gap else self.number(cell) for gap, cell in zip(is_missing, cells, strict=True)]
         try:
             numbers = np.array(words, dtype=np.float64)
         except ValueError:

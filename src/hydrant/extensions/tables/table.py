@@ -56,9 +56,7 @@ class Encoder:
         names = [*layout.numbers, *layout.categories]
         table.check_columns(names, "data")
         if layout.settings["missing"] == "fail":
-            table.check_filled(
-                names, "data.missing", "data.missing=mean fills such cells, or correct the file"
-            )
+            table.check_filled(names, "data.missing", "data.missing=mean fills them, or correct the file")
         numbers = self._numbers(table, layout.numbers)
         codes = [self._codes(table, name) for name in layout.categories]
         if not layout.is_one_hot:

@@ -224,9 +224,7 @@ class WandbTracker(trackers.Tracker):
         elif online_problem == sdk.NO_KEY and self._may_lack_key:
             self._lacks_key = True
         elif online_problem is not None:
-            log.warning(
-                "W&B: %s; logging offline. Upload it later with: %s", online_problem, self._sync_command
-            )
+            log.warning("W&B: %s; logging offline. Upload later with: %s", online_problem, self._sync_command)
 
     def _repeat_lost_rows(self, run: wandb.Run, rows: Sequence[Mapping[str, float]], timeout: float) -> None:
         """Log the rows that the server lacks, because the process that made them was killed before it sent them."""

@@ -173,10 +173,8 @@ def build(plan: Plan, state: TrainState, **ends: Any) -> Trainer:
         convert_to_channels_last(task)
     plan.averaging.start(cast("nn.Module", task.model))
     plan.compilation.apply(task, retains_graph=plan.optimizers.leaves_parameters_out or plan.gathers_outputs)
-    # DistributedDataParallel waits for the gradients of all weights, but in a turn only those of one optimizer get one,
-    # and calls a whole forward pass, but a loss of gathered outputs is none of its parts.
-    is_whole = not (config["update_order"] or plan.gathers_outputs)
-    trained = plan.parallel.wrap(task) if is_whole else plan.parallel.with_first_weights(task)
+    is_wrapped = not plan.averages_gradients
+    trained = plan.parallel.wrap(task) if is_wrapped else plan.parallel.with_first_weights(task)
     plan.averaging.shard(plan.parallel.shard)
     make_step = plan.parallel.sharing_steps(plan.compilation.optimizer_step)
     optimizers = build_optimizers.make_optimizers(

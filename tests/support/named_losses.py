@@ -1,0 +1,52 @@
+"""A model with two heads on one trunk, its losses by name, and a metric of the samples of one rank."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hydrant.batch import Batch, Outcome
+from hydrant.tasks import Task
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.a, self.b = nn.Linear(64, 16), nn.Linear(16, 10), nn.Linear(16, 10)
+
+
+class NamedLosses(Task):
+    """With `is_constant`, the second loss is 0 in training."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        names: Sequence[str],
+        metrics: Mapping[str, nn.Module] | None = None,
+        is_constant: bool = False,
+    ) -> None:
+        super().__init__(model, metrics)
+        self._names, self._is_constant = names, is_constant
+
+    def forward(self, batch: Batch) -> Outcome:
+        hidden = self.model.trunk(batch.inputs.flatten(1)).relu()
+        outputs = self.model.a(hidden), self.model.b(hidden)
+        first, second = (F.cross_entropy(output, batch.targets) for output in outputs)
+        second = first.new_zeros(()) if self._is_constant and self.training else second
+        return Outcome(dict(zip(self._names, (first, second), strict=True)), {}, outputs[0], len(hidden))
+
+
+class OwnAccuracy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset()
+
+    def reset(self) -> None:
+        self.hits, self.count = 0.0, 0
+
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
+        self.hits += float((predictions.argmax(1) == targets).sum())
+        self.count += len(targets)
+
+    def compute(self) -> float:
+        return self.hits / self.count

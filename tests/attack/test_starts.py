@@ -68,9 +68,7 @@ def lock_again_and_again(folder: Path, marker: Path) -> int:
 
 
 @pytest.mark.parametrize("file_system", FILE_SYSTEMS)
-def test_a_folder_that_is_made_and_removed_has_one_owner(
-    file_system: str, trials: Trials, tmp_path: Path
-) -> None:
+def test_a_folder_made_and_removed_has_one_owner(file_system: str, trials: Trials, tmp_path: Path) -> None:
     failures = list[str]()
     for seed in trials.of(range(60)):
         (root := tmp_path / str(seed)).mkdir()

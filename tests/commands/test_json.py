@@ -116,9 +116,7 @@ def test_a_sweep_answers_with_its_states_and_its_best_run(ask: Ask, workdir: Pat
     assert (failed["key"], failed["exit_status"]) == ("model.hiden", 2)
 
 
-def test_a_run_that_fails_has_an_answer_and_an_error(
-    workdir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_fails_has_an_answer_and_error(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "--json", "name=hot", *TINY, "optimizer=sgd", "optimizer.lr=1e38"]) == 1
     printed = capsys.readouterr()
     run, error = check(printed.out), check(printed.err.splitlines()[-1])

@@ -59,9 +59,7 @@ def test_the_table_of_optimizers_shows_the_measured_costs() -> None:
     assert all(old.split("|")[3:] == new.split("|")[3:] for old, new in rows)
 
 
-def test_a_page_has_the_newest_results_of_cpu_and_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_has_newest_results_of_cpu_and_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = max(document.RESULTS.glob("*-cpu.json"))
     results = json.loads(first.read_text(encoding="utf-8"))
     for number, gpu in enumerate([None, "NVIDIA H200", None, "NVIDIA H200"]):

@@ -112,7 +112,7 @@ def interrupt() -> Iterator[Item]:
     raise KeyboardInterrupt
 
 
-def test_a_cell_that_fails_is_recorded_and_measured_again_and_the_others_are_measured(
+def test_a_cell_that_fails_is_recorded_and_measured_again_and_others_are_measured(
     measure: Measure,
 ) -> None:
     benchmark = measure({"bad": fail, "good": one(2.0)})

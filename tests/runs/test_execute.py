@@ -221,9 +221,7 @@ def test_ctrl_c_while_a_stopped_run_ends_still_names_the_command_that_continues_
     assert capsys.readouterr().err.splitlines()[-1] == message
 
 
-def test_rows_are_in_order_although_the_clock_is_set_back(
-    train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_in_order_although_clock_is_set_back(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     times = itertools.count(2e9, -100.0)
     monkeypatch.setattr("hydrant.training.reports.time.time", lambda: next(times))
     folder = train("tracker=local", "model.hidden=[4]", "duration=3", "log_every=1", "eval_every=null")

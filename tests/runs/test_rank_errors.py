@@ -82,9 +82,7 @@ def test_an_error_on_one_rank_of_torchrun_fails_the_run(words: tuple[str, ...], 
 
 
 @pytest.mark.slow
-def test_a_rank_of_torchrun_that_dies_is_the_error_of_the_others(
-    words: tuple[str, ...], workdir: Path
-) -> None:
+def test_a_rank_of_torchrun_that_dies_is_the_error_of_others(words: tuple[str, ...], workdir: Path) -> None:
     stderr = fail_under_torchrun((*words, *fault("exit", 1)), workdir)
     assert "error: another rank has ended; the launcher, or " in stderr
     assert "gloo" not in stderr
@@ -93,9 +91,7 @@ def test_a_rank_of_torchrun_that_dies_is_the_error_of_the_others(
 
 
 @pytest.mark.slow
-def test_torchrun_s_rank_0_reports_a_model_that_cannot_be_built(
-    words: tuple[str, ...], workdir: Path
-) -> None:
+def test_torchrun_s_rank_0_reports_model_that_cannot_be_built(words: tuple[str, ...], workdir: Path) -> None:
     """The other rank ends sooner, and torchrun sends SIGTERM to rank 0."""
     stderr = fail_under_torchrun((*words, *fault("refuse", 1)), workdir)
     assert "error: model: faulty.Net refuses it: boom" in stderr.splitlines()

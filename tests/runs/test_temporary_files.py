@@ -11,9 +11,7 @@ from hydrant.sweeps.plan import SweepFiles
 from hydrant.sweeps.sweep import RunningSweep
 
 
-def test_a_run_replaces_the_temporary_files_of_a_killed_one_and_nothing_else(
-    train: Train, workdir: Path
-) -> None:
+def test_a_run_replaces_temporary_files_of_a_killed_one_and_nothing_else(train: Train, workdir: Path) -> None:
     hydra = workdir / "outputs" / "run" / ".hydra"
     hydra.mkdir(parents=True)
     left = [hydra.parent / ".summary.json.tmp", hydra / ".overrides.yaml.tmp"]

@@ -1,6 +1,6 @@
 """A model with two heads on one trunk, its losses by name, and a metric of the samples of one rank."""
 
-from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -18,13 +18,7 @@ class Heads(nn.Module):
 class NamedLosses(Task):
     """With `is_constant`, the second loss is 0 in training."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        names: Sequence[str],
-        metrics: Mapping[str, nn.Module] | None = None,
-        is_constant: bool = False,
-    ) -> None:
+    def __init__(self, model: nn.Module, names: Any, metrics: Any = None, is_constant: bool = False) -> None:
         super().__init__(model, metrics)
         self._names, self._is_constant = names, is_constant
 
@@ -37,10 +31,6 @@ class NamedLosses(Task):
 
 
 class OwnAccuracy(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.reset()
-
     def reset(self) -> None:
         self.hits, self.count = 0.0, 0
 

@@ -132,9 +132,7 @@ def test_a_limit_that_is_over_stops_at_once_and_one_that_is_not_does_nothing() -
         assert (signals.signum, limited.answer.is_out_of_time) == (signum, signum is not None)
 
 
-def test_a_failure_counts_although_the_clock_is_set_back(
-    workdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_counts_although_clock_is_set_back(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the failed job writes is older than the start of its sweep then; durations are of another clock."""
     now = time.time
     monkeypatch.setattr("time.time", lambda: now() + 1e6)

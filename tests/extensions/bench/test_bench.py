@@ -109,9 +109,7 @@ def test_defaults_depend_on_the_machine_and_complete_the_overrides() -> None:
 
 
 @pytest.mark.slow
-def test_every_status_of_a_cell(
-    net: Sequence[str], workdir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_status_of_cell(net: Sequence[str], workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Correct, wrong, broken and refused cells, measured in rounds."""
     words = (
         *net[:-1],
@@ -281,9 +279,7 @@ def test_mfu_is_relative_to_the_fastest_matrix_product() -> None:
         ([], "not measured"),
     ],
 )
-def test_only_a_cell_with_the_result_of_eager_has_figures(
-    repeats: Sequence[Measurement], status: str
-) -> None:
+def test_only_a_cell_with_result_of_eager_has_figures(repeats: Sequence[Measurement], status: str) -> None:
     results = two_results([measured(0.5, 2.0)] * 2, repeats)
     assert [result.status for result in results] == ["ok", status]
     assert bool(results[1].figures()) == (status == "ok")

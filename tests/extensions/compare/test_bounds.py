@@ -376,7 +376,5 @@ def test_runs_that_have_ended_are_in_neither_the_mean_nor_its_time(tmp_path: Pat
         ([0.5, 1.79769e308, 1.5], [0.5, None, 1.5]),  # 1.7977e308 is infinity
     ],
 )  # fmt: skip
-def test_curves_keep_the_digits_that_show_their_changes(
-    values: list[float], shown: list[float | None]
-) -> None:
+def test_curves_keep_digits_that_show_their_changes(values: list[float], shown: list[float | None]) -> None:
     assert _plain(np.array(values)) == shown

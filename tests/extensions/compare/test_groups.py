@@ -364,9 +364,7 @@ def test_keys_that_another_key_determines_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("patience", [None, 3])
-def test_intervals_distinguish_runs_only_if_they_change_the_weights(
-    tmp_path: Path, patience: int | None
-) -> None:
+def test_intervals_distinguish_runs_only_if_they_change_weights(tmp_path: Path, patience: int | None) -> None:
     """Runs that differ in nothing else are repeats, unless evaluations end them early or --by separates them."""
     for n, interval in enumerate(INTERVALS):
         write_run(tmp_path / f"{n}", {interval: 7, "patience": patience}, 0.9)

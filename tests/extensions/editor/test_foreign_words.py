@@ -255,9 +255,7 @@ def test_a_key_that_exists_here_is_never_called_foreign() -> None:
         ("model.depth=3", "num_classes. If its _target_ takes it, write +model.depth=<value>"),
     ],
 )
-def test_a_key_of_a_part_is_answered_with_the_options_that_have_it_or_how_to_add_it(
-    words: str, end: str
-) -> None:
+def test_a_key_of_a_part_is_answered_with_options_that_have_it_or_how_to_add_it(words: str, end: str) -> None:
     assert message(words).endswith(end)
 
 

@@ -72,9 +72,7 @@ class Copies(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("mode", "num_copies"), [("batch", 0), ("pair", 1), ("elem", 1)])
-def test_mixing_does_not_wait_for_the_device(
-    mode: str, num_copies: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mixing_does_not_wait_for_device(mode: str, num_copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pinned: list[torch.Tensor] = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
     mix = mixing("mixing=mixup_cutmix", f"mixing.mode={mode}")

@@ -166,9 +166,7 @@ def trained_by_hand(num_updates: int, batch_size: int) -> dict[str, Tensor]:
     return {name: value.cpu() for name, value in model.state_dict().items()}
 
 
-def test_a_run_equals_a_loop_written_by_hand_bit_for_bit(
-    train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_equals_loop_written_by_hand_bit_for_bit(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     save_tokens()
     whole, resumed = whole_and_resumed(train, monkeypatch, TINY, stop_at=3)
     assert rows(whole) == rows(resumed)

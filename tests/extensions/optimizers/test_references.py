@@ -113,9 +113,7 @@ MUON: dict[str, tuple[Coefficients, Callable[[int, int], float]]] = {
 
 @pytest.mark.parametrize("settings", MUON)
 @pytest.mark.parametrize("shape", [(5, 5), (8, 5), (5, 8)])
-def test_muon_equals_the_formula_with_all_coefficients_and_scales(
-    settings: str, shape: tuple[int, int]
-) -> None:
+def test_muon_equals_formula_with_all_coefficients_and_scales(settings: str, shape: tuple[int, int]) -> None:
     """It multiplies in bfloat16. The first settings are the defaults."""
     words = [f"+optimizer.kwargs.{word}" for word in settings.split()]
     node = optimizer_node("muon", *([] if settings == next(iter(MUON)) else words))

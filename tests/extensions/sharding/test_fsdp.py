@@ -262,9 +262,7 @@ def build(params, **arguments):
 
 
 @pytest.mark.slow
-def test_muon_differs_by_the_rounding_of_bfloat16_alone(
-    workdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_muon_differs_by_rounding_of_bfloat16_alone(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It orthogonalises in bfloat16, which shards round otherwise: 4e-4 of the gradient norm after a few updates.
 
     With the same iteration in float32, the ranks agree with one process to the rounding of float32.

@@ -83,7 +83,7 @@ def test_averages_of_lanes_are_those_of_runs_alone() -> None:
             assert all(torch.allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-7) for name in ours)
 
 
-def test_lanes_of_a_stack_that_can_no_longer_step_together_step_alone(
+def test_lanes_of_stack_that_can_no_longer_step_together_step_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Such as with a lane that joins them. The weights of a lane have shared a count of steps until then."""

@@ -69,9 +69,7 @@ def test_more_lanes_start_no_more_processes_and_groups(
     assert counts[0][1] == 0
 
 
-def test_a_lane_records_the_environment_of_a_run_alone(
-    lanes: Callable[[int], list[Job]], tmp_path: Path
-) -> None:
+def test_a_lane_records_environment_of_a_run_alone(lanes: Callable[[int], list[Job]], tmp_path: Path) -> None:
     jobs, alone = lanes(2), job(tmp_path / "alone", "optimizer.lr=2e-3", "seed=1")
     execute_stack(jobs)
     execute(alone)

@@ -674,9 +674,7 @@ def test_a_study_with_a_damaged_record_does_not_start(study: Study) -> None:
         *slow((("--min-difference", "1"),), (("--metric", "val/loss"),), (("--rounds", "1"),)),
     ],
 )
-def test_another_protocol_in_the_same_folder_is_refused(
-    words: Sequence[str], done: Done, study: Study
-) -> None:
+def test_another_protocol_in_same_folder_is_refused(words: Sequence[str], done: Done, study: Study) -> None:
     FOLDER.mkdir(parents=True)
     shutil.copy(done.root / FOLDER / "study.json", FOLDER)
     status, text = study(WrittenRuns(accuracy), *TUNED, *words)

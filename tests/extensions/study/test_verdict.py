@@ -137,9 +137,7 @@ Z = [0.92, 0.86, 0.95, 0.87, 0.93, 0.92, 0.9]  # better than C, but not clearly
         ({"x": [*A[:5], 0.9, None], "y": C[:5], "z": Z}, "Undecided: only x, which failed later, has beaten y; x "),
     ],
 )  # fmt: skip
-def test_what_only_a_failed_contender_could_tell_leaves_a_study_undecided(
-    results: Results, words: str
-) -> None:
+def test_what_only_a_failed_contender_could_tell_leaves_study_undecided(results: Results, words: str) -> None:
     found = judge(results, rule(num=3))
     verdict = find_verdict(found, results, rule(num=3), {}, None)
     assert words in verdict.sentence

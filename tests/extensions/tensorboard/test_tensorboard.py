@@ -55,9 +55,7 @@ def test_logged_rows_are_read_back(identity: RunIdentity, make_tensorboard: Make
     assert tracker.describe() == {}
 
 
-def test_the_config_is_a_table_and_a_picture_is_an_image(
-    identity: RunIdentity, make_tensorboard: Make
-) -> None:
+def test_the_config_is_a_table_and_picture_is_an_image(identity: RunIdentity, make_tensorboard: Make) -> None:
     picture = identity.folder / "schedule.png"
     Image.new("RGBA", (6, 4), (255, 0, 0, 255)).save(picture)
     tracker = make_tensorboard(identity, num_updates=7)

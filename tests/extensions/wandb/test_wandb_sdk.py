@@ -39,9 +39,7 @@ def core_started_but_no_run(**_: object) -> NoReturn:
 
 
 @pytest.mark.parametrize("mode", ["online", "offline", "disabled"])
-def test_a_finished_run_leaves_the_process_unchanged(
-    mode: str, identity: RunIdentity, make_wandb: Make
-) -> None:
+def test_a_finished_run_leaves_process_unchanged(mode: str, identity: RunIdentity, make_wandb: Make) -> None:
     state = process_state()
     for _ in range(2):  # the second run uses the wandb-core that the first one started
         tracker = make_wandb(identity, mode=mode)
@@ -98,9 +96,7 @@ def test_a_run_that_falls_back_to_offline_leaves_the_process_unchanged(
 
 
 @pytest.mark.usefixtures("reap")
-def test_the_death_of_wandb_core_leaves_the_process_unchanged(
-    identity: RunIdentity, make_wandb: Make
-) -> None:
+def test_the_death_of_wandb_core_leaves_process_unchanged(identity: RunIdentity, make_wandb: Make) -> None:
     state = process_state()
     tracker = make_wandb(identity)
     kill_core(9)

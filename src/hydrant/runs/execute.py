@@ -454,7 +454,7 @@ def timeout_seconds(config: Mapping[str, Any]) -> float:
 def _test_best(trainer: Trainer, checkpoint: Path | None) -> None:
     """Evaluate the best weights of a run on the test split, and log them in a row: `test/...`, `test_ema/...`.
 
-    The row belongs to the last update; its `test/num_updates` is the update of the weights. The model keeps these
+    The row belongs to the last update; its `test/num_updates` is the update of the weights. The model may keep these
     weights, so nothing may train or save it afterwards. Hooks do not see the row.
 
     Args:

@@ -46,9 +46,7 @@ def test_an_extra_comes_from_where_the_distribution_came_from(
     assert re.sub("^(uv )?pip install ", "", install_command("onnx")) == requirement
 
 
-def test_a_checkout_that_is_the_current_folder_is_a_dot(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_checkout_that_is_current_folder_is_a_dot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(installation, "_origin", lambda: {"url": f"file://{tmp_path}", "dir_info": {}})
     assert install_command("onnx").endswith("pip install -e '.[onnx]'")

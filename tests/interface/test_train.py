@@ -39,9 +39,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_it_makes_the_run_of_the_command(
-    train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_makes_the_run_of_command(train: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     run = hydrant.train(small("name=python"))
     assert run.status == "finished"
     assert run.folder == Path("outputs/python").resolve()

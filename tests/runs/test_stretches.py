@@ -174,6 +174,9 @@ def test_a_changed_config_holds_although_its_first_start_saved_nothing(
         train(*words, change, "resume_strict=false", status=0 if train_loop else 1)
     [group] = training(folder)["optimization"]["optimizers"]["main"]["param_groups"]
     assert group[field] == value
+    assert (folder / "train.log").read_text().count(
+        f"continues with another config: {change.split('=')[0]}"
+    ) == 2
 
 
 @pytest.mark.parametrize("launcher", [*slow("basic"), *of_extension("stacked")])

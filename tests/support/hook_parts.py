@@ -90,8 +90,13 @@ class Ends:
 
 
 class LogsAfter:
+    def __init__(self, end=-1):
+        self.end = end
+
     def after_evaluation(self, trainer, row):
         trainer.log.row({"mine/after": trainer.state.num_updates})
+        if trainer.state.num_updates == self.end:
+            trainer.end("enough")
 
 
 class EndsAtOnce:

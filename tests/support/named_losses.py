@@ -16,18 +16,15 @@ class Heads(nn.Module):
 
 
 class NamedLosses(Task):
-    """With `is_constant`, the second loss is 0 in training."""
-
-    def __init__(self, model: nn.Module, names: Any, metrics: Any = None, is_constant: bool = False) -> None:
+    def __init__(self, model: nn.Module, names: Any, metrics: Any = None) -> None:
         super().__init__(model, metrics)
-        self._names, self._is_constant = names, is_constant
+        self._names = names
 
     def forward(self, batch: Batch) -> Outcome:
         hidden = self.model.trunk(batch.inputs.flatten(1)).relu()
         outputs = self.model.a(hidden), self.model.b(hidden)
-        first, second = (F.cross_entropy(output, batch.targets) for output in outputs)
-        second = first.new_zeros(()) if self._is_constant and self.training else second
-        return Outcome(dict(zip(self._names, (first, second), strict=True)), {}, outputs[0], len(hidden))
+        losses = [F.cross_entropy(output, batch.targets) for output in outputs]
+        return Outcome(dict(zip(self._names, losses, strict=True)), {}, outputs[0], len(hidden))
 
 
 class OwnAccuracy(nn.Module):

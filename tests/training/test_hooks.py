@@ -172,6 +172,11 @@ def test_what_is_logged_after_an_evaluation_is_in_a_row_of_its_update(train: Tra
     assert [(row["num_updates"], row["mine/after"]) for row in logged] == [(0, 0), (3, 3), (6, 6)]
 
 
+def test_a_run_that_ends_after_an_evaluation_saves_its_last_weights(train: Train) -> None:
+    folder = train(*RUN, "eval_every=2", "save_every=6", "keep_best=0", hook("LogsAfter", end=4))
+    assert (folder / "checkpoints" / "last").resolve().name == "update_00000004"
+
+
 def test_a_run_that_ends_before_its_first_update_ends_after_it(train: Train) -> None:
     folder = train(*RUN, hook("EndsAtOnce"))
     record = summary(folder)

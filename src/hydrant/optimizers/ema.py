@@ -22,6 +22,8 @@ class Averaging:
     is_on = False
     counts_skipped = False
     """An update that is not applied counts too, with the weights as they are."""
+    infinite: Collection[str] = ()
+    """The names of values that hold infinity before a run begins, such as masks. They are copied, not averaged."""
 
     def __init__(self, clock: Clock) -> None: ...
 
@@ -73,12 +75,12 @@ class ModelAverage(Averaging):
     def begin(self, model: nn.Module, average: nn.Module, copied: Collection[str] = ()) -> None:
         """Average the model in `average`, which has the same weights; `copied` names values to copy instead.
 
-        Numbers that are no floats are copied too, and what begins with infinity, such as a mask.
+        Numbers that are no floats are copied too, and `infinite` ones.
         """
         self._model, self._average = model, average
         state = each_once(model.state_dict(keep_vars=True))
-        floats = [name for name, value in state.items() if is_inexact(value) and name not in copied]
-        self.averaged = [name for name in floats if not bool(state[name].isinf().any())]
+        copied = {*copied, *self.infinite}
+        self.averaged = [n for n, value in state.items() if is_inexact(value) and n not in copied]
         self.copied = [name for name in state if name not in self.averaged]
         self._widen()
 
@@ -128,6 +130,12 @@ class ModelAverage(Averaging):
         self._average.load_state_dict(state)
         for name, value in self._wide.items():
             value.copy_(state[name])
+
+
+def infinite_in(model: nn.Module) -> list[str]:
+    """Return the names of the weights and buffers that hold infinity."""
+    floats = {n: v for n, v in model.state_dict().items() if is_inexact(v) and v.layout is torch.strided}
+    return [name for name, value in floats.items() if bool(value.isinf().any())]
 
 
 def each_once(state: dict[str, Tensor]) -> dict[str, Tensor]:

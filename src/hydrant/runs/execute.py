@@ -378,7 +378,7 @@ class Session:
         log.info("continuing from %s at update %d", relative(start.checkpoint.path), state.num_updates)
         if start.changes:
             changes = resume.describe_changes(start.changes)
-            log.warning("resume_strict=false: the run continues with another config: %s", changes)
+            log.warning("the run continues with another config: %s", changes)
         if resume.is_for_training(start.changes):
             state.end_reason = None  # the hooks may now decide otherwise
         saved_run.restore(trainer, start.checkpoint)

@@ -97,9 +97,7 @@ class GridSweeper:
             counts = f"{len(faults):,} of {len(job_words):,} jobs cannot run, so none starts"
             raise error.at(error.key, f"; {counts} (the first: {' '.join(redacted(words))})")
         self.sweep.files.keeps_plan = is_in_use(self.folder)
-        self.sweep.files.adds_seeds = plan.adds_seeds(
-            self.folder, recorded, [job.job.overrides for job in jobs]
-        )
+        self.sweep.files.adds_seeds = plan.adds_seeds(self.folder, recorded, [j.job.overrides for j in jobs])
         finished = {job.folder: job not in unfinished for job in jobs}
         say(preflight.describe_start(self.folder, finished, keeps_plan=self.sweep.files.keeps_plan))
         self._launch(jobs)

@@ -316,15 +316,13 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
         trainer.optimizers.schedules.observe(row)
     new_best = trainer.plan.early_stopping.improved(state.best, row, state.num_updates)
     state.best = new_best or state.best
-    ends = is_last or ends_early(trainer)
-    if ends and last.log and not due.log:  # this evaluation has ended the run
+    if last.log and not due.log and ends_early(trainer):  # by this evaluation
         row |= log_training(trainer, update)
-    if ends and last.histogram and not due.histogram:
-        reports.log_histograms(trainer)
     reports.log_row(trainer, row)
     if due.eval:
         with pace.paused():
             reports.follow_evaluation(trainer, row)
+    ends = is_last or ends_early(trainer)
     trainer.enter("other")
     is_best = new_best is not None and trainer.plan.num_best > 0
     saves = trainer.plan.intervals.save_every.is_on and (due.save or is_best or ends)

@@ -95,7 +95,7 @@ class Meter:
         """
         if self._is_used and not self._is_restored:
             message = f"gives {', '.join(names)} for a batch and {', '.join(self._names)} for others"
-            remedy = "give the same names for every batch; a loss that does not count yet is 0"
+            remedy = "give the same names for every batch, and 0 times a loss that does not count yet"
             raise ConfigError("task", message, remedy=remedy)
         if self._is_used:
             log.warning("the task measures other values than before: the next row begins at the checkpoint")

@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
@@ -19,13 +19,13 @@ from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.base import SampleOrder
 from hydrant.data.splits import VAL, Split
-from hydrant.errors import HydrantError, NonFiniteError, log
+from hydrant.errors import HydrantError, NonFiniteError, first_few, log
 from hydrant.optimizers.kernels import full_tensor, total_norm
 from hydrant.tasks.base import eval_mode, explain_unknown_class
 from hydrant.trackers import Histogram
 from hydrant.training.costs import EVALUATION_REMEDY, explain_out_of_memory
 from hydrant.training.distributed.ddp import uses_batch_statistics
-from hydrant.training.distributed.world import Parallel
+from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.hooks import draw_pixels
 from hydrant.training.metrics import Meter, named_values, plain_name
 from hydrant.training.precision import Precision
@@ -278,7 +278,23 @@ def evaluate_splits(
         with plan.averaging.swapped_into(task):
             for split in splits.values():
                 row |= evaluate_split(split, split.averaged_prefix, None)
-    return row
+    return _of_rank_zero(plan.world, row) if cast("Any", task).metrics else row
+
+
+def _of_rank_zero(world: World, row: dict[str, float]) -> dict[str, float]:
+    """Return the row of rank 0, so that all ranks decide alike, also by a metric that knows the samples of one rank."""
+    rows = world.all_gather(row)
+    values = [
+        (name, value, of_rank.get(name, math.nan)) for of_rank in rows for name, value in rows[0].items()
+    ]
+    far = [name for name, a, b in values if not (math.isclose(a, b, rel_tol=1e-4) or math.isnan(a))]
+    if far and world.is_rank_zero:
+        message = "%s: each rank has another value; rank 0's counts: let `compute` combine the ranks"
+        _warn_once(message, first_few([*dict.fromkeys(far)]))
+    return rows[0]
+
+
+_warn_once = cache(log.warning)
 
 
 @torch.no_grad()
@@ -326,17 +342,11 @@ def evaluate(
                 metric.update(outcome.predictions, batch.targets)
             if observe is not None:
                 observe(batch, outcome)
-    measured = dict[str, float]()
+    values = meter.read()
     for name, metric in metrics.items():
-        measured |= named_values(name, metric.compute(), cast("Any", task).class_names)
+        values |= named_values(name, metric.compute(), cast("Any", task).class_names)
         metric.reset()
-    # A module that computes from the samples of its rank alone must not let the ranks decide differently.
-    numbers = torch.tensor([*measured.values()], dtype=torch.float64, device=device)
-    first, *others = parallel.all_gather(numbers)
-    if not all(torch.allclose(first, other, rtol=1e-4, equal_nan=True) for other in others):
-        message = "metrics differ between ranks; those of rank 0 count: let `compute` combine all ranks"
-        log.warning("%s: %s", ", ".join(metrics), message)
-    return meter.read() | dict(zip(measured, first.tolist(), strict=True))
+    return values
 
 
 @contextlib.contextmanager

@@ -229,7 +229,7 @@ def _restore_optimizers(trainer: Trainer, checkpoint: storage.SavedCheckpoint) -
         saved = state["optimizers"][name]
         del saved["type"]
         others = [
-            {field.partition(".")[0] for field, value in now.items() if then.get(field, ...) != value}
+            {k.partition(".")[0] for k in now.keys() | then.keys() if repr(now.get(k)) != repr(then.get(k))}
             for now, then in zip(trainer.optimizers.built[name], saved.pop("built"), strict=True)
         ]
         state["optimizers"][name] = _by_position(saved, parameters, entry.optimizer.state_dict(), others)

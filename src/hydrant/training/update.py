@@ -83,8 +83,6 @@ class Turn:
         """Add the gradients of `weight` (shape ()) times each loss to the parameters that follow this loss."""
         for position, (name, parameters) in enumerate(self._passes):
             loss = outcome.total_loss() if name is None else outcome.losses[name]
-            if name is not None and not loss.requires_grad:
-                continue  # a constant, where a loss does not apply
             retain_graph = position < len(self._passes) - 1  # losses share parts of the graph
             self._precision.backward(loss, weight, parameters, retain_graph=retain_graph)
 

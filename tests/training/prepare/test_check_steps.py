@@ -141,9 +141,7 @@ def test_complex_weights_move_as_pairs_of_real_numbers_or_are_refused(option: st
 
 @pytest.mark.parametrize("limit", ["max_norm", "max_value", "agc"])
 @pytest.mark.parametrize("kind", ["sparse", "complex"])
-def test_a_limit_that_cannot_clip_the_gradients_of_the_model_is_refused_by_its_key(
-    limit: str, kind: str
-) -> None:
+def test_a_limit_that_cannot_clip_the_gradients_of_model_is_refused_by_its_key(limit: str, kind: str) -> None:
     model: Any = nn.Embedding(100, 30, sparse=kind == "sparse")
     if kind == "complex":
         model.weight = nn.Parameter(model.weight.detach().to(torch.complex64))

@@ -430,10 +430,8 @@ def steepest_lr(lrs: Sequence[float], losses: Sequence[float]) -> float | None:
     0.01
     """
     slopes = {
-        lr: (after - before) / math.log(next_lr / last_lr)
-        for lr, last_lr, next_lr, before, after in zip(
-            lrs[1:], lrs, lrs[2:], losses, losses[2:], strict=False
-        )
+        lr: (after - before) / math.log(high / low)
+        for lr, low, high, before, after in zip(lrs[1:], lrs, lrs[2:], losses, losses[2:], strict=False)
         if math.isfinite(after)
     }
     best = min(slopes, key=lambda lr: slopes[lr], default=None)

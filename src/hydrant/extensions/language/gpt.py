@@ -61,22 +61,20 @@ def attend_in_documents(
         scale: factor of the products of queries and keys.
     """
     num_groups = query.shape[1] // key.shape[1]
-    attend = partial(
-        F.scaled_dot_product_attention, dropout_p=dropout, scale=scale, enable_gqa=num_groups > 1
-    )
+    attn = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scale, enable_gqa=num_groups > 1)
     cut: Any = documents
     is_flash = not dropout and _takes_flash_attention(query) and hasattr(cut, "bounds")
     # Compiled code must not ask for them: its graph would guard the answer.
     has_lengths = not torch.compiler.is_compiling() and hasattr(cut, "lengths")
     if dropout or not (is_flash or has_lengths):
-        return attend(query, key, value, attn_mask=causal_document_mask(documents))
+        return attn(query, key, value, attn_mask=causal_document_mask(documents))
     query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))  # (B L, H, D)
     if is_flash:
         mixed = _flash_attention(query, key, value, cut.bounds, documents.shape[1], scale)
     else:
         packed = (part.transpose(0, 1)[None].split(cut.lengths, 2) for part in (query, key, value))
         texts = zip(*packed, strict=True)
-        mixed = torch.cat([attend(*text, is_causal=True) for text in texts], 2)[0].transpose(0, 1)
+        mixed = torch.cat([attn(*text, is_causal=True) for text in texts], 2)[0].transpose(0, 1)
     return mixed.unflatten(0, documents.shape).transpose(1, 2)
 
 

@@ -250,9 +250,8 @@ def _optimizer_signature(optimizer: torch.optim.Optimizer, hidden: HiddenContent
         free = {"weight_decay"} if type(optimizer) in ELEMENTWISE else set[str]()
         fractions = {n: not value and n not in free for n, value in flat_numbers(group).items()}
         settings = flat_numbers(group, kinds=(int, bool, str, type(None)))
-        groups.append(
-            (len(group["params"]), tuple(sorted(fractions.items())), repr(sorted(settings.items())))
-        )
+        size = len(group["params"])
+        groups.append((size, tuple(sorted(fractions.items())), repr(sorted(settings.items()))))
     return type(optimizer), tuple(groups), tuple(hidden.of(optimizer).items())
 
 

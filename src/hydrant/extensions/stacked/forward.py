@@ -76,9 +76,7 @@ class StackedTask(nn.Module):
             return outcome.losses, outcome.measurements, counts
 
         mapped = torch.vmap(of_lane, randomness="error")
-        losses, measurements, counts = mapped(
-            dict(tensors), list(numbers), list(drawn), list(tensors_of(batch))
-        )
+        losses, measurements, counts = mapped(dict(tensors), [*numbers], [*drawn], [*tensors_of(batch)])
         return Outcome(losses, measurements, (), counts.get("num", self._num_targets))
 
     @contextlib.contextmanager

@@ -24,7 +24,7 @@ from hydrant.data.base import Mixing, changed_statistics
 from hydrant.errors import ConfigError, log, prefix_error_keys
 from hydrant.files.on_disk import split_digests
 from hydrant.installation import listeners
-from hydrant.optimizers.ema import Averaging
+from hydrant.optimizers.ema import Averaging, infinite_in
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets
 from hydrant.schedules import Plateau
@@ -126,6 +126,7 @@ def _prepare(
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
     _rehearse_rest(trials, dry, splits, spec, mixing)
     averaging: Averaging = instantiate(config, "averaging", clock)
+    averaging.infinite = infinite_in(task.model) if averaging.is_on else ()
     prefixes = data_splits.metric_prefixes(splits, is_averaged=averaging.is_on)
     _check_best(config, prefixes, schedules, dry)
     optimizers = build_optimizers.make_optimizers(config, task, schedules, precision, compilation)

@@ -134,8 +134,9 @@ class ModelAverage(Averaging):
 
 def infinite_in(model: nn.Module) -> list[str]:
     """Return the names of the weights and buffers that hold infinity."""
-    floats = {n: v for n, v in model.state_dict().items() if is_inexact(v) and v.layout is torch.strided}
-    return [name for name, value in floats.items() if bool(value.isinf().any())]
+    state = [(name, value) for name, value in model.state_dict().items() if isinstance(value, Tensor)]
+    floats = [(name, value) for name, value in state if is_inexact(value) and value.layout is torch.strided]
+    return [name for name, value in floats if bool(value.isinf().any())]
 
 
 def each_once(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -121,12 +121,11 @@ def test_the_best_weights_are_proposed_if_they_are_not_the_last(tmp_path: Path) 
     job = tiny_job(tmp_path / "first")
     (job.folder / "checkpoints" / "update_00000004").mkdir(parents=True)
     last, best = ({"num_updates": 4, "best": {"num_updates": n}} for n in (4, 2))
+    assert end_lines(job, 1.0, best)["evaluate"].endswith("first")  # save_every=null: it is not saved
+    (job.folder / "checkpoints" / "best").symlink_to("update_00000004")
     assert end_lines(job, 1.0, last)["evaluate"].endswith("first")
     assert end_lines(job, 1.0, best)["evaluate"].endswith("first --weights best")
-    last["best"] = {
-        "num_updates": 4,
-        "metric": "val_ema/accuracy",
-    }  # of weights that are not those of the model
+    last["best"] = {"num_updates": 4, "metric": "val_ema/accuracy"}  # of other weights than the model's
     assert end_lines(job, 1.0, last)["evaluate"].endswith("first --weights best")
 
 

@@ -436,9 +436,10 @@ def next_commands(job: Job, summary: Mapping[str, Any]) -> dict[str, str]:
     if job.call or job.sweep_folder:  # Python has methods for them, and a sweep is compared as a whole
         return lines
     folder, parent, best = relative(job.folder), relative(job.folder.parent), summary.get("best") or {}
-    is_last = best.get("num_updates") in (None, summary.get("num_updates"))
-    weights = "" if is_last and not is_averaged(best.get("metric", "")) else " --weights best"
-    if run_folder.RunFolder(job.folder).newest_checkpoint is not None:
+    run, is_last = run_folder.RunFolder(job.folder), best.get("num_updates") == summary.get("num_updates")
+    is_other = not is_last or is_averaged(best.get("metric", ""))
+    weights = " --weights best" if is_other and (run.checkpoints / "best").exists() else ""
+    if run.newest_checkpoint is not None:
         lines["evaluate"] = f"hydrant evaluate {shlex.quote(folder)}{weights}"
     # `debug` only tries a config.
     if job.choices.get("debug") is None and "compare" in entry_points("hydrant.commands"):

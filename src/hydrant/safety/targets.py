@@ -97,9 +97,8 @@ def check_targets(config: Mapping[str, Any]) -> None:
         ):
             raise ConfigError(f"{key}._target_", f"{shown(path)} is a tracker", remedy="choose it: tracker=")
         if lies_under(target.__module__, LIBRARIES) and not is_trusted:
-            check_loads_nothing(
-                key, {**positional_arguments(node, inspect.signature(target).parameters), **node}
-            )
+            parameters = inspect.signature(target).parameters
+            check_loads_nothing(key, {**positional_arguments(node, parameters), **node})
 
 
 def _known_packages() -> list[str]:

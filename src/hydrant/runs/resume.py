@@ -74,7 +74,8 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
     check_links(run.checkpoints)
     if (checkpoint := newest_undamaged(run.checkpoints)) is not None:
         saved = SavedCheckpoint(checkpoint)
-        return Start(run, saved, changes=_since(saved.manifest.num_updates, run, config, existing.changes))
+        changes = _changed_since(saved.manifest.num_updates, run, config, existing.changes)
+        return Start(run, saved, changes=changes)
     if resume not in ("auto", None):
         checkpoint = find_checkpoint(resume, "resume")
         source = RunFolder(run_folder(checkpoint))
@@ -84,13 +85,15 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
     return Start(run, weights=weights)
 
 
-def _since(num_updates: int, run: RunFolder, config: Mapping[str, Any], changes: Changes) -> Changes:
-    """Return the changes of the config since a checkpoint: also those of a start that was killed before another one."""
-    stretches = [stretch for stretch in run.recorded.get("stretches") or [] if stretch["begin"] < num_updates]
-    saved: dict[str, Any] = stretches[-1]["config"] if stretches else {}
+def _changed_since(num_updates: int, run: RunFolder, config: Mapping[str, Any], changes: Changes) -> Changes:
+    """Return where a config differs from that of a checkpoint, given its `changes` from the config in the run folder.
+
+    The two may differ: a start with another config replaces that in the folder before it saves a checkpoint.
+    """
+    earlier = [s["config"] for s in run.recorded.get("stretches") or [] if s["begin"] < num_updates][-1:]
     here = flat.values_by_key(redacted(config))
-    both = {**changes, **{key: (value, here.get(key)) for key, value in saved.items()}}
-    return {key: (there, now) for key, (there, now) in both.items() if there != now}
+    recorded = {key: (value, here.get(key)) for saved in earlier for key, value in saved.items()}
+    return {key: both for key, both in {**changes, **recorded}.items() if both[0] != both[1]}
 
 
 def existing_run(config: Mapping[str, Any], run: RunFolder) -> ExistingRun:

@@ -370,7 +370,7 @@ def is_over(trainer: Trainer) -> bool:
 def ends_early(trainer: Trainer) -> bool:
     """Return whether the run ends before its last update. Depends on the state only, so a resumed run agrees."""
     state, early_stopping = trainer.state, trainer.plan.early_stopping
-    if state.is_pruned or state.end_reason is not None:
+    if state.is_pruned or state.end_reason is not None:  # `has_ended`, without a call in each update
         return True
     return early_stopping.has_stalled(state.best, state.num_updates, state.validated_since)
 

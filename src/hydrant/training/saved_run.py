@@ -128,7 +128,7 @@ def _in_order(groups: Sequence[Sequence[str]]) -> list[str]:
 
 
 def restore(trainer: Trainer, saved: storage.SavedCheckpoint) -> None:
-    """Load a checkpoint into a run. What a changed config made otherwise in the param groups stays.
+    """Load a checkpoint into a run. Fields of param groups that the config has changed keep their new values.
 
     Raises:
         CheckpointError: the checkpoint does not fit the run.
